@@ -1,0 +1,1 @@
+"""Keep every entity of a Neo4j knowledge graph embedded, with Dagster."""

@@ -1,0 +1,87 @@
+"""``embed-pipeline neo4j …``: the bundled server by hand."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from embed_pipeline import wiring
+from embed_pipeline.paths import neo4j_home
+from embed_pipeline.settings import load_settings
+
+if TYPE_CHECKING:
+    from embed_pipeline.local.neo4j_server import Neo4jServer
+
+BoltPort = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of the bundled Neo4j; if not given the last one, at first 7687.",
+        envvar="EMBED_PIPELINE_BOLT_PORT",
+        min=1024,
+        max=65535,
+    ),
+]
+
+app = typer.Typer(
+    help="The bundled Neo4j server with APOC: no Docker, no root, no Java needed.",
+    no_args_is_help=True,
+)
+console = Console(highlight=False)
+
+
+def bundled_server(bolt_port: int | None = None) -> "Neo4jServer":
+    """The server of this project; it is started where it was last, unless told otherwise."""
+    from embed_pipeline.local.neo4j_server import Neo4jServer
+
+    return Neo4jServer(neo4j_home(), bolt_port=bolt_port)
+
+
+@app.command()
+def start(bolt_port: BoltPort = None) -> None:
+    """Start the server in the background; downloads it the first time."""
+    from embed_pipeline.local.console import start_visibly
+
+    start_visibly(bundled_server(bolt_port), console)
+    console.print("✓ 'embed-pipeline neo4j stop' stops it; the data stays.")
+
+
+@app.command()
+def stop() -> None:
+    """Stop the server; the data stays."""
+    with console.status("Neo4j is stopping"):
+        stopped = bundled_server().stop()
+    console.print("✓ Stopped" if stopped else "✓ It was not running")
+
+
+@app.command()
+def status() -> None:
+    """Say whether the server runs, and where; exit code 3 if it does not."""
+    state = bundled_server().status()
+    if not state.running:
+        console.print(f"✗ Not running. Home: {state.home}", soft_wrap=True)
+        raise typer.Exit(3)
+    console.print(f"✓ Neo4j {state.version} at {state.uri}, pid {state.pid}, since {state.since}")
+    console.print(f"  Home: {state.home}", soft_wrap=True)
+
+
+@app.command()
+def logs(
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many, of each log.")] = 20,
+) -> None:
+    """Show the end of the server's logs and where they are."""
+    files = bundled_server().log_files
+    for path in files:
+        console.print(f"── {path}", style="bold", soft_wrap=True)
+        for line in path.read_text(errors="replace").splitlines()[-lines:]:
+            console.print(line, markup=False, soft_wrap=True)
+    if not files:
+        console.print("There are no logs yet: the server was never started.")
+
+
+@app.command()
+def shell() -> None:
+    """Open a Cypher prompt on the Neo4j of the settings: statements end with a semicolon."""
+    from embed_pipeline.local.shell import shell as prompt
+
+    connection = wiring.connection(load_settings())
+    prompt(connection.uri, (connection.username, connection.password), connection.database)

@@ -1,0 +1,1 @@
+"""The Dagster definitions: thin objects over store and worker."""

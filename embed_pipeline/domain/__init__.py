@@ -1,0 +1,1 @@
+"""The rules of the queue, free of any database, provider or orchestrator."""

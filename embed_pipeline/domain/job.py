@@ -1,0 +1,140 @@
+"""Jobs, leases, and the words for their states."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from embed_pipeline.domain.entity import FIRST_VERSION, MAX_KEY_LENGTH
+from embed_pipeline.domain.errors import ErrorCategory, InvalidJobError
+
+LONGEST_LEASE: Final = timedelta(hours=1)
+"""A lock that ends later than this from now was written before the server's clock went back."""
+DEFAULT_MAX_ATTEMPTS: Final = 3
+PRIORITY_RANGE: Final = range(-1_000_000, 1_000_001)
+
+
+class JobStatus(StrEnum):
+    """Where a job stands; each state says who moves the job on."""
+
+    PENDING = "pending"
+    """Waits for a worker's lease, from ``run_after`` on if that is set."""
+    PROCESSING = "processing"
+    """A worker holds the lease; after ``lock_until`` recovery may take it away."""
+    COMPLETED = "completed"
+    """The vector is stored; only a change of the text opens the job again."""
+    FAILED = "failed"
+    """Given up; an operator's retry or a change of the text opens the job again."""
+    CANCELLED = "cancelled"
+    """Stopped by an operator, or nothing left to embed; may be opened again."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Nothing happens by itself any more; the retention runs."""
+        return self in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it was read; the database may have moved on since."""
+
+    id: str
+    entity_uid: str
+    model: str
+    version: int
+    status: JobStatus
+    priority: int
+    attempts: int
+    max_attempts: int
+    fence: int
+    created_at: datetime
+    queued_at: datetime
+    run_after: datetime | None = None
+    started_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    processed_at: datetime | None = None
+    lock_owner: str | None = None
+    lock_until: datetime | None = None
+    last_owner: str | None = None
+    expiries: int = 0
+    error: str | None = None
+    error_category: ErrorCategory | None = None
+    error_stack: str | None = None
+    error_history: tuple[str, ...] = ()
+    cancelled_by: str | None = None
+    tokens: int | None = None
+    truncated: bool | None = None
+    text_hash: str | None = None
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that holds the job, or held it last."""
+        owner = self.lock_owner or self.last_owner
+        return run_id_of(owner) if owner else None
+
+    @property
+    def is_suspect(self) -> bool:
+        """Its lease has expired once: it may be what killed its worker, so it is leased alone."""
+        return self.expiries > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write about a job; ``fence`` rises with every lease of that job.
+
+    Expiry does not end it, recovery does: until then the holder may still extend or complete.
+    """
+
+    job_id: str
+    entity_uid: str
+    owner: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedJob:
+    """A job together with the right to work on it."""
+
+    job: Job
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A wish to have one version of an entity embedded.
+
+    ``text_hash`` is that of the rendered text, where the caller has rendered it. ``force`` opens a
+    finished job again although its text is the same.
+    """
+
+    entity_uid: str
+    model: str
+    version: int = FIRST_VERSION
+    priority: int = 0
+    text_hash: str | None = None
+    force: bool = field(default=False)
+
+    def __post_init__(self) -> None:
+        for name in ("entity_uid", "model"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise InvalidJobError(f"{name} must be a text that is not empty")
+            if len(value) > MAX_KEY_LENGTH:
+                raise InvalidJobError(
+                    f"{name} has {len(value)} characters; at most {MAX_KEY_LENGTH} are allowed"
+                )
+        # To Neo4j 1, '1' and true are three keys, and so three jobs.
+        if type(self.version) is not int or self.version < 0:
+            raise InvalidJobError("version must be a whole number that is not negative")
+        if type(self.priority) is not int or self.priority not in PRIORITY_RANGE:
+            raise InvalidJobError("priority must be a whole number between -1000000 and 1000000")
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What is unique in the database."""
+        return (self.entity_uid, self.model, self.version)
+
+
+def run_id_of(owner: str) -> str:
+    """The run in an owner's name; the rest tells steps, machines and tries apart."""
+    return owner.partition("/")[0]

@@ -1,0 +1,161 @@
+"""What may happen to a job, as data, and what follows from an attempt.
+
+::
+
+    pending ──lease──▶ processing ──complete──▶ completed
+       ▲  ◀─ release / retry / recover ─┘ │          │
+       │                                  ├──▶ failed│
+       │                                  └──▶ cancelled  (pending ──▶ cancelled too)
+       └──── retry_failed / revive ◀──────────────┘
+
+``revive`` opens a finished job again when the text of its entity has changed without a new version.
+The requirements draw no arrow out of ``completed``; but they demand that a stored vector is that
+of the current text, and the key (entity, model, version) leaves no room for a second job. So the
+arrow exists, and only a different text (or an explicit ``force``) may use it. A cancellation by an
+operator holds until the text changes; one by the queue itself (entity gone, newer version) ends
+with the next enqueue of that key.
+
+``attempts`` rises when a job is leased and not when it fails: a worker that dies without a word
+has still spent one.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from embed_pipeline.domain.backoff import RetryPolicy
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.job import JobStatus, NewJob
+
+_PENDING, _PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
+_COMPLETED, _FAILED, _CANCELLED = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED
+
+
+class Move(StrEnum):
+    """Everything that changes the state of a job."""
+
+    LEASE = "lease"
+    COMPLETE = "complete"
+    RETRY = "retry"
+    EXHAUST = "exhaust"
+    RELEASE = "release"
+    RECOVER = "recover"
+    CANCEL = "cancel"
+    RETRY_FAILED = "retry_failed"
+    REVIVE = "revive"
+
+
+MOVES: Final[dict[Move, tuple[frozenset[JobStatus], JobStatus]]] = {
+    Move.LEASE: (frozenset({_PENDING}), _PROCESSING),
+    Move.COMPLETE: (frozenset({_PROCESSING}), _COMPLETED),
+    Move.RETRY: (frozenset({_PROCESSING}), _PENDING),
+    Move.EXHAUST: (frozenset({_PROCESSING}), _FAILED),
+    Move.RELEASE: (frozenset({_PROCESSING}), _PENDING),
+    Move.RECOVER: (frozenset({_PROCESSING}), _PENDING),
+    Move.CANCEL: (frozenset({_PENDING, _PROCESSING}), _CANCELLED),
+    Move.RETRY_FAILED: (frozenset({_FAILED}), _PENDING),
+    Move.REVIVE: (frozenset({_COMPLETED, _FAILED, _CANCELLED}), _PENDING),
+}
+"""Each move with the states it may start from and the one it ends in."""
+
+TRANSITIONS: Final = frozenset(
+    (before, after) for sources, after in MOVES.values() for before in sources
+)
+"""Every pair of states that may follow each other; the store refuses all others."""
+
+
+def is_allowed(move: Move, status: JobStatus) -> bool:
+    """Say whether the table has this move from this state."""
+    return status in MOVES[move][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Back to pending, to be leased after ``delay``."""
+
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """To failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Back to pending with the attempt refunded: it was not the job's fault."""
+
+
+def after_failure(
+    category: ErrorCategory,
+    *,
+    attempts: int,
+    max_attempts: int,
+    policy: RetryPolicy,
+    roll: float,
+    is_pinned: bool = False,
+) -> Retry | GiveUp | GiveBack:
+    """Decide what a reported failure leads to; ``attempts`` already counts the failed one.
+
+    A CRITICAL error is a global fault and costs the job nothing, unless bisecting has pinned it
+    to this one job.
+    """
+    if category is ErrorCategory.CRITICAL and not is_pinned:
+        return GiveBack()
+    if category is not ErrorCategory.TRANSIENT or attempts >= max_attempts:
+        return GiveUp()
+    return Retry(policy.delay(attempts, roll))
+
+
+def after_expiry(
+    *, attempts: int, max_attempts: int, expiries: int, policy: RetryPolicy, roll: float
+) -> Retry | GiveUp:
+    """Decide what an expired lease leads to; ``expiries`` already counts this one.
+
+    The same policy as for a failure, except that the first expiry is available again at once:
+    most workers die for reasons of their own.
+    """
+    decision = after_failure(
+        ErrorCategory.TRANSIENT,
+        attempts=attempts,
+        max_attempts=max_attempts,
+        policy=policy,
+        roll=roll,
+    )
+    if isinstance(decision, Retry):
+        return Retry(timedelta(0)) if expiries <= 1 else decision
+    return GiveUp()
+
+
+class EnqueueOutcome(StrEnum):
+    """What an enqueue found, and so did."""
+
+    CREATED = "created"
+    PRESENT = "present"
+    PROMOTED = "promoted"
+    REVIVED = "revived"
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """What an enqueue needs to know about the job that is there already."""
+
+    status: JobStatus
+    priority: int
+    text_hash: str | None
+    is_cancelled_by_operator: bool
+
+
+def on_enqueue(existing: Existing, wish: NewJob) -> EnqueueOutcome:
+    """Decide what the enqueue of an existing key does; priority only ever rises."""
+    if not existing.status.is_terminal:
+        is_higher = existing.status is _PENDING and wish.priority > existing.priority
+        return EnqueueOutcome.PROMOTED if is_higher else EnqueueOutcome.PRESENT
+    if wish.force:
+        return EnqueueOutcome.REVIVED
+    if existing.status is _CANCELLED and not existing.is_cancelled_by_operator:
+        return EnqueueOutcome.REVIVED
+    is_known = wish.text_hash is not None and existing.text_hash is not None
+    is_changed = is_known and wish.text_hash != existing.text_hash
+    return EnqueueOutcome.REVIVED if is_changed else EnqueueOutcome.PRESENT

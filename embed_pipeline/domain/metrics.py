@@ -1,0 +1,74 @@
+"""The figures an operator sees."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from embed_pipeline.domain.breaker import Breaker
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.job import JobStatus
+
+COUNTERS: Final = (
+    "recovered",
+    "exhausted",
+    "fenced",
+    "released",
+    "retried",
+    "given_back",
+    "moved",
+    "cancelled",
+    "superseded",
+    "revived",
+    "reopened",
+    "heartbeats_failed",
+    "requests",
+    "requests_limited",
+    "tokens",
+    "cache_hits",
+    "deleted_completed",
+    "deleted_failed",
+    "deleted_cancelled",
+)
+"""Events that leave no trace on a job, counted since the installation."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """Whether the queue gives out jobs, and why not."""
+
+    breaker: Breaker
+    is_paused: bool = False
+    paused_by: str | None = None
+    paused_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMetrics:
+    """One reading of the queue."""
+
+    at: datetime
+    counts: Mapping[JobStatus, int]
+    ready: int
+    delayed: int
+    due_retries: int
+    suspects: int
+    oldest_pending: timedelta | None
+    expired_leases: int
+    oldest_expired: timedelta | None
+    without_lock: int
+    window: timedelta
+    completed_in_window: int
+    failed_in_window: int
+    cancelled_in_window: int
+    attempts: Mapping[int, int]
+    """How many attempts the jobs took that ended in the window."""
+    categories: Mapping[ErrorCategory, int]
+    """All failed jobs by category."""
+    counters: Mapping[str, int]
+    state: QueueState
+
+    @property
+    def throughput_per_minute(self) -> float:
+        """Completed jobs per minute in the window."""
+        return self.completed_in_window / (self.window / timedelta(minutes=1))

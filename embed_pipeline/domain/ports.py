@@ -1,0 +1,171 @@
+"""What the layers promise each other.
+
+``JobStore`` is all a worker knows of the queue: every write about a leased job takes a ``Lease`` or
+a row that holds one, never a bare id, so that fencing cannot be forgotten. ``QueueAdmin`` is for
+everybody else.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from embed_pipeline.domain.breaker import Breaker
+from embed_pipeline.domain.fairness import Lane
+from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import Job, JobStatus, Lease, NewJob
+from embed_pipeline.domain.lifecycle import EnqueueOutcome
+from embed_pipeline.domain.metrics import QueueState
+from embed_pipeline.domain.rate_window import Grant
+from embed_pipeline.domain.results import (
+    Beat,
+    BulkReport,
+    Completion,
+    CompletionOutcome,
+    Failure,
+    FailureOutcome,
+    LeaseBatch,
+    LoadedEntity,
+    RecoveredJob,
+)
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors."""
+
+    @property
+    def model(self) -> str:
+        """The name under which the vectors are kept apart from those of other models."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """The length of every vector."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector per text, in the order of the texts; raises ``EmbeddingError``."""
+        ...
+
+    async def close(self) -> None:
+        """Give connections back."""
+        ...
+
+
+class JobStore(Protocol):
+    """The worker's side of the queue."""
+
+    async def lease(
+        self,
+        *,
+        owner: str,
+        limit: int,
+        duration: timedelta,
+        lane: Lane = Lane.ANY,
+        request: str | None = None,
+    ) -> LeaseBatch:
+        """Take up to ``limit`` due jobs; a repeated ``request`` returns what it already holds."""
+        ...
+
+    async def heartbeat(self, leases: Sequence[Lease], *, duration: timedelta) -> Beat:
+        """Extend the leases that are still held, and say which are lost or cancelled."""
+        ...
+
+    async def check(self, leases: Sequence[Lease]) -> Beat:
+        """Say which leases are still held; changes nothing."""
+        ...
+
+    async def load(self, leases: Sequence[Lease]) -> list[LoadedEntity]:
+        """Read the entities; jobs of vanished or newer ones are cancelled at once."""
+        ...
+
+    async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
+        """Store vectors and finish jobs in one transaction; one outcome per row, in order."""
+        ...
+
+    async def fail(self, rows: Sequence[Failure]) -> list[FailureOutcome]:
+        """Record failures and let the retry policy decide; one outcome per row, in order."""
+        ...
+
+    async def release(self, leases: Sequence[Lease]) -> int:
+        """Give jobs back untried, attempt refunded; returns how many were still held."""
+        ...
+
+    async def recover_expired(
+        self, *, limit: int, grace: timedelta = timedelta(0)
+    ) -> list[RecoveredJob]:
+        """Take expired leases away, oldest first."""
+        ...
+
+
+class QueueAdmin(Protocol):
+    """Everyone else's side of the queue."""
+
+    async def enqueue(
+        self, jobs: Sequence[NewJob], *, max_attempts: int | None = None
+    ) -> list[EnqueueOutcome]:
+        """Make sure that each key has its job; one outcome per job, in order."""
+        ...
+
+    async def retry_failed(self, which: JobFilter, *, preview: bool = False) -> BulkReport:
+        """Give failed jobs a fresh start; without categories in the filter not PERMANENT ones."""
+        ...
+
+    async def cancel(
+        self, which: JobFilter, *, by: str, reason: str = "", preview: bool = False
+    ) -> BulkReport:
+        """Cancel what is pending or processing; terminal jobs are left alone."""
+        ...
+
+    async def cancel_job(self, job_id: str, *, by: str, reason: str = "") -> None:
+        """Cancel one job; raises ``TransitionRefusedError`` when it has ended."""
+        ...
+
+    async def release_owner(self, owner: str) -> int:
+        """Give back everything that an owner, or all owners of a run, hold."""
+        ...
+
+    async def job_status(self, job_id: str) -> Job:
+        """Read one job; raises ``JobNotFoundError``."""
+        ...
+
+    async def find_jobs(
+        self, which: JobFilter, *, limit: int = 100, after: str | None = None
+    ) -> list[Job]:
+        """Read a page of jobs, ordered by id, beginning after the id ``after``."""
+        ...
+
+    async def counts(self) -> Mapping[JobStatus, int]:
+        """How many jobs each state has; zero where none."""
+        ...
+
+    async def pause(self, *, by: str) -> None:
+        """Give out no more leases; what is leased goes on."""
+        ...
+
+    async def resume(self) -> None:
+        """Give out leases again."""
+        ...
+
+    async def state(self) -> QueueState:
+        """Say whether the queue is paused and how the breaker stands."""
+        ...
+
+    async def open_breaker(self, reason: str) -> Breaker:
+        """Stop all leases after a global fault."""
+        ...
+
+    async def close_breaker(self) -> None:
+        """The probe has worked, or an operator knows better."""
+        ...
+
+
+class RateLimiter(Protocol):
+    """One limit for all workers on all machines."""
+
+    async def acquire(self, *, tokens: int = 0) -> Grant:
+        """Count one request, or say how long to wait."""
+        ...
+
+    async def hold(self, pause: timedelta) -> None:
+        """Grant nothing for so long: the provider has asked for it."""
+        ...

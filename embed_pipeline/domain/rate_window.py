@@ -1,0 +1,106 @@
+"""A sliding window that counts requests and tokens.
+
+The window is cut into slices, and a slice is forgotten only when all of it is older than the
+interval *plus one slice*. So no interval ever holds more than the limit, not even when requests
+reach the provider a slice later than they were granted; the price is at most four per cent of the
+rate. A token bucket would be shorter, but lets twice its limit through an interval: full at its
+start, refilled until its end.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
+
+SLICES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """What the provider allows: requests per interval, and tokens per interval if set."""
+
+    requests: int = 20
+    interval: timedelta = timedelta(milliseconds=60_000)
+    tokens: int | None = None
+
+    @property
+    def slice_ms(self) -> int:
+        """The length of one slice, rounded up so that the window is never shorter."""
+        return max(1, -(-_ms(self.interval) // SLICES))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What was granted in one slice; ``index`` is time divided by the length of a slice."""
+
+    index: int
+    requests: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """All slices that still count, oldest first, and a time before which nothing is granted."""
+
+    slices: tuple[Slice, ...] = ()
+    not_before_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The answer to a wish: ``wait`` is zero when it was granted."""
+
+    wait: timedelta
+
+    @property
+    def is_granted(self) -> bool:
+        """The request may be sent now."""
+        return not self.wait
+
+
+def take(
+    window: Window, limits: RateLimits, *, now_ms: int, tokens: int = 0
+) -> tuple[Window, Grant]:
+    """Grant one request with so many tokens, or say how long to wait.
+
+    A request with more tokens than the limit allows at all is granted when nothing else is in the
+    window; otherwise it would wait for ever.
+    """
+    width = limits.slice_ms
+    current = now_ms // width
+    alive = tuple(s for s in window.slices if _forgotten_at(s, limits) > now_ms)
+    if window.not_before_ms > now_ms:
+        return replace(window, slices=alive), _wait(window.not_before_ms - now_ms)
+    requests = sum(s.requests for s in alive)
+    spent = sum(s.tokens for s in alive)
+    free_at = now_ms
+    for oldest in alive:
+        if not _is_full(requests, spent, tokens, limits):
+            break
+        requests, spent = requests - oldest.requests, spent - oldest.tokens
+        free_at = _forgotten_at(oldest, limits)
+    if free_at > now_ms:
+        return replace(window, slices=alive), _wait(free_at - now_ms)
+    # The clock may have gone back: a later slice already there counts the request.
+    if alive and alive[-1].index >= current:
+        last = alive[-1]
+        grown = replace(last, requests=last.requests + 1, tokens=last.tokens + tokens)
+        return replace(window, slices=(*alive[:-1], grown)), Grant(timedelta(0))
+    return replace(window, slices=(*alive, Slice(current, 1, tokens))), Grant(timedelta(0))
+
+
+def _is_full(requests: int, spent: int, tokens: int, limits: RateLimits) -> bool:
+    if requests >= limits.requests:
+        return True
+    return limits.tokens is not None and spent > 0 and spent + tokens > limits.tokens
+
+
+def _forgotten_at(part: Slice, limits: RateLimits) -> int:
+    return (part.index + 2) * limits.slice_ms + _ms(limits.interval)
+
+
+def _wait(milliseconds: int) -> Grant:
+    return Grant(timedelta(milliseconds=milliseconds))
+
+
+def _ms(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

@@ -1,0 +1,131 @@
+"""What the worker hands to the store, and what it hears back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseBatch:
+    """The jobs a lease gave out; ``refusal`` says why a closed queue gave none."""
+
+    jobs: tuple[LeasedJob, ...] = ()
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat found; only ``held`` may be worked on."""
+
+    held: tuple[Lease, ...] = ()
+    cancelled: tuple[Lease, ...] = ()
+    lost: tuple[Lease, ...] = ()
+    lock_until: datetime | None = None
+
+
+class EntityFate(StrEnum):
+    """What became of the entity of a leased job."""
+
+    CURRENT = "current"
+    SUPERSEDED = "superseded"
+    GONE = "gone"
+    FENCED = "fenced"
+    """The lease is no longer current, so nobody looked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEntity:
+    """The text properties of an entity; empty unless it is current."""
+
+    lease: Lease
+    fate: EntityFate
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A vector for a leased job; ``None`` removes the old one, for an entity without text."""
+
+    lease: Lease
+    vector: Sequence[float] | None
+    text_hash: str
+    tokens: int | None = None
+    truncated: bool = False
+
+
+class CompletionOutcome(StrEnum):
+    """What a completion did."""
+
+    COMPLETED = "completed"
+    FENCED = "fenced"
+    """Somebody else holds or ended the job; nothing was written."""
+    SUPERSEDED = "superseded"
+    """A newer version exists; the job is cancelled."""
+    GONE = "gone"
+    """The entity was deleted; the job is cancelled."""
+    MOVED = "moved"
+    """The text changed under the same version; the job is pending again, attempt refunded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a leased job could not be embedded; ``is_pinned`` when bisecting found it guilty."""
+
+    lease: Lease
+    category: ErrorCategory
+    message: str
+    stack: str = ""
+    text_hash: str | None = None
+    is_pinned: bool = False
+
+
+class FailureOutcome(StrEnum):
+    """What a failure led to."""
+
+    RETRY = "retry"
+    FAILED = "failed"
+    GIVEN_BACK = "given_back"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredJob:
+    """A job whose lease had expired, for the log and the operator."""
+
+    job_id: str
+    entity_uid: str
+    former_owner: str | None
+    last_heartbeat: datetime | None
+    expired_at: datetime
+    status: JobStatus
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkReport:
+    """What a change by filter did, or would do (``is_preview``)."""
+
+    count: int
+    job_ids: tuple[str, ...]
+    is_preview: bool
+    counts: Mapping[JobStatus, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What the clean-up deleted, or would delete, and how."""
+
+    deleted: Mapping[JobStatus, int]
+    failed_batches: int
+    used_apoc: bool
+    is_dry_run: bool
+
+    @property
+    def total(self) -> int:
+        """All deleted jobs."""
+        return sum(self.deleted.values())

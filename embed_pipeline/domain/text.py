@@ -1,0 +1,56 @@
+"""From an entity to the text that is embedded, and to its hash.
+
+A change is seen by the hash of the text, never by the vector: providers give slightly different
+vectors for the same text.
+"""
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from embed_pipeline.domain.entity import EntityShape
+
+RECIPE: Final = "memento-1"
+"""Part of the hash: a new recipe makes every vector stale."""
+
+Render = Callable[[Mapping[str, Any]], str]
+"""Properties of an entity in, text out; pure."""
+
+Fingerprint = Callable[[Mapping[str, Any]], str]
+"""Properties of an entity in, hash of its text out; pure."""
+
+
+def memento_text(properties: Mapping[str, Any], shape: EntityShape | None = None) -> str:
+    """Name, type and observations, one per line, as the Memento memory server writes them."""
+    shape = shape or EntityShape()
+    lines = [f"Name: {properties.get(shape.key) or ''}"]
+    if kind := properties.get(shape.type):
+        lines.append(f"Type: {kind}")
+    if observations := read_observations(properties.get(shape.observations)):
+        lines += ["Observations:", *(f"- {observation}" for observation in observations)]
+    return unicodedata.normalize("NFC", "\n".join(lines))
+
+
+def read_observations(value: Any) -> list[str]:
+    """Read a list, or a list in JSON; any other text is one observation."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return [value] if value.strip() else []
+    if value is None:
+        return []
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [item if isinstance(item, str) else json.dumps(item) for item in items]
+
+
+def text_hash(text: str, *, recipe: str = RECIPE) -> str:
+    """Hash of recipe and text."""
+    return hashlib.sha256(f"{recipe}\0{text}".encode(errors="surrogatepass")).hexdigest()
+
+
+def fingerprint(render: Render, *, recipe: str = RECIPE) -> Fingerprint:
+    """Make a function from the properties of an entity to the hash of its text."""
+    return lambda properties: text_hash(render(properties), recipe=recipe)

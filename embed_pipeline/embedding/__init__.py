@@ -1,0 +1,1 @@
+"""Text in, vectors out: the providers behind one port."""

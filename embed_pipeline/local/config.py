@@ -1,0 +1,124 @@
+"""The configuration of the local server: what it listens to, may do and may use."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+
+NEO4J_CONF: Final = """\
+# Written at every start by embed_pipeline.local; changes made here are lost.
+
+# Nothing but Bolt, and nothing but this machine.
+server.default_listen_address={host}
+server.default_advertised_address={host}
+server.bolt.listen_address={host}:{bolt_port}
+server.bolt.advertised_address={host}:{bolt_port}
+server.http.enabled=false
+server.https.enabled=false
+dbms.security.auth_enabled=true
+dbms.security.allow_csv_import_from_file_urls=false
+dbms.usage_report.enabled=false
+
+server.directories.plugins={plugins}
+# Only what the queue needs and reaches into the kernel. apoc.convert, apoc.util and apoc.version
+# work inside the sandbox; apoc.meta and apoc.schema do not, and stay closed.
+dbms.security.procedures.unrestricted={unrestricted}
+
+server.memory.heap.initial_size={heap}
+server.memory.heap.max_size={heap}
+server.memory.pagecache.size={pagecache}
+
+# Else Bolt waits twice 5 s for requests after the databases are closed (a stop took 10.6 s).
+internal.dbms.bolt.netty_server_shutdown_quiet_period=0
+
+# Nobody waits for ever on a lock: a paused client would otherwise stop all others.
+db.lock.acquisition.timeout=10s
+# The last resort against a forgotten transaction. Not lower: apoc.periodic.iterate,
+# CALL … IN TRANSACTIONS and db.awaitIndexes keep one transaction open over all their batches.
+# The queue sets 10 s on each of its own. (Index population is no transaction.)
+db.transaction.timeout=10m
+
+# Keep just what recovery needs: the default of two days fills laptops.
+db.tx_log.rotation.retention_policy=keep_none
+db.tx_log.rotation.size=32m
+"""
+
+APOC_CONF: Final = """\
+# Written at every start by embed_pipeline.local; changes made here are lost.
+apoc.trigger.enabled=true
+# Milliseconds until a trigger that was just installed works; the default is a minute.
+apoc.trigger.refresh=1000
+"""
+
+JVM_OPTIONS: Final = (
+    "-XX:+UseG1GC",
+    "-XX:-OmitStackTraceInFastThrow",
+    # A server without memory half works; one that ended is noticed.
+    "-XX:+ExitOnOutOfMemoryError",
+    # Else a crash writes its report into the folder where somebody happened to start the server.
+    "-XX:ErrorFile=logs/jvm-crash-%p.log",
+    "-Djdk.nio.maxCachedBufferSize=1024",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dlog4j2.disable.jmx=true",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.io=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED",
+)
+
+UNRESTRICTED: Final = ("apoc.periodic.*", "apoc.trigger.*")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How much the server takes; sizes as Java and Neo4j write them (``512m``, ``2g``)."""
+
+    heap: str = "1g"
+    pagecache: str = "512m"
+
+
+def write_config(home: Path, *, jars: Path, bolt_port: int, memory: Memory) -> None:
+    """Write ``conf/neo4j.conf`` and ``conf/apoc.conf`` below ``home``."""
+    conf = home / "conf"
+    conf.mkdir(parents=True, exist_ok=True)
+    content = NEO4J_CONF.format(
+        host=HOST,
+        bolt_port=bolt_port,
+        plugins=jars / "plugins",
+        unrestricted=",".join(UNRESTRICTED),
+        heap=memory.heap,
+        pagecache=memory.pagecache,
+    )
+    (conf / "neo4j.conf").write_text(content, encoding="utf-8")
+    (conf / "apoc.conf").write_text(APOC_CONF, encoding="utf-8")
+
+
+def server_command(java: Path, *, home: Path, jars: Path, memory: Memory) -> list[str]:
+    """The command line of the server, to be run in its home.
+
+    ``home_argument`` in it tells it from other processes.
+    """
+    # APOC must be on the class path too, not only in the plugin folder: otherwise Neo4j cannot
+    # inject ApocConfig into its procedures.
+    class_path = f"{jars}/plugins/*:{jars}/lib/*"
+    return [
+        str(java),
+        f"-Xms{memory.heap}",
+        f"-Xmx{memory.heap}",
+        *JVM_OPTIONS,
+        "-cp",
+        class_path,
+        "org.neo4j.server.CommunityEntryPoint",
+        home_argument(home),
+        # Relative to the home, where the process runs: APOC cuts this out of the command line with
+        # a pattern of its own, which fails at some folder names, and triggers are off then.
+        "--config-dir=conf",
+        # Else Neo4j is silent on stdout, and what ended this start is hidden among older ones.
+        "--console-mode",
+    ]
+
+
+def home_argument(home: Path) -> str:
+    """The argument by which a process is recognised as the server of ``home``."""
+    return f"--home-dir={home}"

@@ -1,0 +1,183 @@
+"""Dagster's web server, daemon and code location as one child that ends when it is told to."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Final
+
+from dotenv import dotenv_values
+
+from embed_pipeline.local.config import HOST
+from embed_pipeline.local.errors import LocalServerError
+from embed_pipeline.local.ports import check_port
+from embed_pipeline.paths import ENV_FILE
+
+START_SECONDS: Final = 180
+STOP_SECONDS: Final = 60
+POLL_SECONDS: Final = 0.25
+LOG_TAIL_LINES: Final = 15
+ALARMING: Final = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b")
+
+LOCATIONS: Final = """
+{ workspaceOrError { ... on Workspace { locationEntries {
+    loadStatus locationOrLoadError {
+        __typename ... on PythonError { message causes { message } } } } } } }
+"""
+
+
+def check_ui_port(port: int) -> None:
+    """Refuse to start beside another program on the same port."""
+    check_port(
+        port,
+        advice="The Dagster UI wants it. Stop the other program (another 'make dev'?), or choose "
+        f"another port: .venv/bin/embed-pipeline dev --port {port + 1}",
+    )
+
+
+class DagsterProcess:
+    """``dg dev`` in a process group of its own, with its output in a log file.
+
+    A group of its own, because Ctrl-C must reach it in our order: Neo4j has to be there until
+    the last run has given its leases back.
+    """
+
+    def __init__(
+        self, *, project: Path, home: Path, port: int, on_alarm: Callable[[str], None]
+    ) -> None:
+        """Start it; warnings and errors of its log go to ``on_alarm`` too.
+
+        Args:
+            project: the folder with ``dagster.yaml`` and ``workspace.yaml``.
+            home: where Dagster keeps everything it writes.
+            port: of the web server.
+            on_alarm: is given a line of the log.
+        """
+        self.url = f"http://{HOST}:{port}"
+        self.home = home
+        self.log_file = home / "dagster.log"
+        _link_configuration(project, home)
+        environment = {**_environment(project), "DAGSTER_HOME": str(home)}
+        log = self.log_file.open("a", encoding="utf-8")
+        # Web server and daemon break a fresh storage when both create it: do it once before.
+        prepare = [sys.executable, "-m", "dagster", "instance", "info"]
+        subprocess.run(prepare, cwd=home, env=environment, stdout=log, stderr=log, check=False)
+        dg = Path(sys.executable).with_name("dg")
+        workspace = str(project / "workspace.yaml")
+        self._process = subprocess.Popen(
+            [str(dg), "dev", "-w", workspace, "-h", HOST, "-p", str(port)],
+            # Not the project's folder: Dagster lets a .env in its folder win over the
+            # environment, the other way round than everything else.
+            cwd=home,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=_listen_to_signals,
+        )
+        threading.Thread(
+            target=_copy, args=(self._process.stdout, log, on_alarm), daemon=True
+        ).start()
+
+    def wait_until_loaded(self) -> None:
+        """Wait for the web server and for the code location.
+
+        Raises:
+            LocalServerError: Dagster ended, took too long, or refuses the code location.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise LocalServerError(f"Dagster ended at once.\n{self._log_tail()}")
+            for location in self._locations():
+                if location["loadStatus"] == "LOADED":
+                    _check_loaded(location["locationOrLoadError"])
+                    return
+            time.sleep(POLL_SECONDS)
+        raise LocalServerError(
+            f"Dagster did not answer within {START_SECONDS} seconds.\n{self._log_tail()}"
+        )
+
+    def wait(self) -> None:
+        """Wait until Dagster ends by itself."""
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Interrupt the whole group, so that runs give their leases back, and wait for it."""
+        try:
+            self._signal_group(signal.SIGINT)
+            deadline = time.monotonic() + STOP_SECONDS
+            while self._signal_group(0) and time.monotonic() < deadline:
+                self._process.poll()
+                time.sleep(POLL_SECONDS)
+        finally:
+            # Also when a second Ctrl-C ended the wait; an ended group does not mind.
+            self._signal_group(signal.SIGKILL)
+            self._process.wait()
+
+    def _signal_group(self, number: int) -> bool:
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _locations(self) -> list[dict[str, Any]]:
+        question = json.dumps({"query": LOCATIONS}).encode()
+        request = urllib.request.Request(  # noqa: S310  an address of our own, on loopback
+            f"{self.url}/graphql", data=question, headers={"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+                workspace = json.load(answer)["data"]["workspaceOrError"]
+        except (OSError, ValueError):
+            return []
+        return workspace.get("locationEntries", [])
+
+    def _log_tail(self) -> str:
+        lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join([*lines, f"The whole log: {self.log_file}"])
+
+
+def _link_configuration(project: Path, home: Path) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    link = home / "dagster.yaml"
+    link.unlink(missing_ok=True)
+    link.symlink_to(project / link.name)
+
+
+def _environment(project: Path) -> dict[str, str]:
+    from_file = dotenv_values(project / ENV_FILE)
+    return {**{name: value for name, value in from_file.items() if value}, **os.environ}
+
+
+def _copy(output: IO[str], log: IO[str], on_alarm: Callable[[str], None]) -> None:
+    with log:
+        for line in output:
+            log.write(line)
+            log.flush()
+            if ALARMING.search(line):
+                on_alarm(line.rstrip())
+
+
+def _listen_to_signals() -> None:
+    # Started from a script in the background, we inherit "ignore" for Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _check_loaded(result: dict[str, Any]) -> None:
+    if result["__typename"] == "PythonError":
+        causes = [cause["message"].strip() for cause in result["causes"]]
+        reason = (causes or [result["message"].strip()])[-1]
+        raise LocalServerError(f"Dagster cannot load the code location.\n{reason}")

@@ -1,0 +1,7 @@
+"""The one error of this package: everything that is expected to go wrong with a local server."""
+
+from embed_pipeline.domain.errors import EmbedPipelineError
+
+
+class LocalServerError(EmbedPipelineError):
+    """Says what happened and what to do next, in words for the person at the terminal."""

@@ -1,0 +1,137 @@
+"""The folder of one local server: its data, its logs, its password and its address."""
+
+import json
+import secrets
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+from urllib.parse import urlsplit
+
+from embed_pipeline.local.errors import LocalServerError
+from embed_pipeline.local.files import write_private
+from embed_pipeline.local.java import java_environment
+
+USERNAME: Final = "neo4j"
+DATABASE: Final = "neo4j"
+ADMIN_TIMEOUT_SECONDS: Final = 120
+
+
+class ServerHome:
+    """Paths below the home, and the files that others read.
+
+    ``connection.json`` is the contract with the rest of the project, which finds the server by it
+    without knowing this package. It stays when the server is stopped.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.expanduser().resolve()
+        self.pid_file = self.folder / "server.pid"
+        self.lock_file = self.folder / "lock"
+        self.password_file = self.folder / "password"
+        self.connection_file = self.folder / "connection.json"
+        self.logs = self.folder / "logs"
+        self.console_log = self.logs / "console.log"
+
+    def create(self) -> None:
+        """Make the folder, closed to other users.
+
+        Raises:
+            LocalServerError: the folder cannot be made or written.
+        """
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+        except OSError as error:
+            raise LocalServerError(
+                f"cannot create {self.folder}: {error.strerror}\n"
+                "Choose a home for the server that you may write to."
+            ) from error
+
+    def read_password(self) -> str:
+        """The password of the user ``neo4j``.
+
+        Raises:
+            LocalServerError: the server was never started.
+        """
+        try:
+            return self.password_file.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            raise LocalServerError(
+                f"{self.password_file} is not there: the server was never started. Start it."
+            ) from None
+
+    def read_connection(self) -> dict[str, str]:
+        """What ``connection.json`` holds; empty if it is not there."""
+        try:
+            return json.loads(self.connection_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def last_port(self) -> int | None:
+        """The port of the last start."""
+        return urlsplit(self.read_connection().get("uri", "")).port
+
+    def write_connection(self, uri: str) -> None:
+        """Tell the rest of the project where the server is."""
+        connection = {
+            "uri": uri,
+            "username": USERNAME,
+            "password": self.read_password(),
+            "database": DATABASE,
+        }
+        write_private(self.connection_file, json.dumps(connection, indent=2) + "\n")
+
+    def ensure_password(self, *, java: Path, jars: Path) -> None:
+        """Create a random password before the server's first start.
+
+        Neo4j reads ``auth.ini`` when it creates its first user, so at no time does it listen with
+        the well-known password. Each step is one rename, and is done again until the next one
+        has happened: the sequence may be killed anywhere.
+
+        Raises:
+            LocalServerError: the password of an existing database is lost.
+        """
+        auth_file = self.folder / "data" / "dbms" / "auth.ini"
+        has_users = (self.folder / "data" / "databases" / "system").exists()
+        if not self.password_file.exists():
+            if has_users:
+                raise LocalServerError(
+                    f"{self.password_file} is missing, but the database has data.\n"
+                    f"Write the password of user {USERNAME} to it, or remove {self.folder} to "
+                    "begin with an empty database."
+                )
+            auth_file.unlink(missing_ok=True)
+            # Hexadecimal: a leading "-" would be taken for an option by the tool below.
+            write_private(self.password_file, secrets.token_hex(24) + "\n")
+        if not has_users and not auth_file.exists():
+            auth_file.parent.mkdir(parents=True, exist_ok=True)
+            self._write_auth_file(auth_file, java=java, jars=jars)
+
+    def _write_auth_file(self, auth_file: Path, *, java: Path, jars: Path) -> None:
+        # neo4j-admin writes in place; in a home of its own, so that a rename can follow.
+        with TemporaryDirectory(dir=self.folder, prefix=".first-start-") as temporary:
+            answer = subprocess.run(
+                [
+                    java,
+                    "-XX:TieredStopAtLevel=1",
+                    "-cp",
+                    f"{jars}/lib/*",
+                    "org.neo4j.cli.AdminTool",
+                    "dbms",
+                    "set-initial-password",
+                    # Read from the file: arguments are visible to every user of the machine.
+                    f"@{self.password_file}",
+                ],
+                env=java_environment() | {"NEO4J_HOME": temporary, "NEO4J_CONF": temporary},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=ADMIN_TIMEOUT_SECONDS,
+            )
+            written = Path(temporary, "data", "dbms", "auth.ini")
+            if answer.returncode != 0 or not written.exists():
+                raise LocalServerError(
+                    f"could not set the initial password of Neo4j:\n{answer.stderr.strip()[-2000:]}"
+                )
+            written.replace(auth_file)

@@ -1,0 +1,43 @@
+"""Which port is free, and what to do about one that is not."""
+
+import socket
+
+from embed_pipeline.local.config import HOST
+from embed_pipeline.local.errors import LocalServerError
+
+CHOOSE_ANOTHER = "Choose another with --bolt-port, or stop the other program."
+
+
+def check_port(port: int, *, advice: str = CHOOSE_ANOTHER) -> None:
+    """Make sure that a server can listen on ``port``.
+
+    Raises:
+        LocalServerError: somebody else does, or it is not allowed.
+    """
+    # Asking first: on macOS a bind to 127.0.0.1 succeeds beside a listener on all addresses.
+    if answers(port):
+        raise LocalServerError(f"port {port} is taken: another program listens there.\n{advice}")
+    try:
+        with socket.socket() as probe:
+            # As Neo4j does; otherwise connections of the last run, still closing, count as taken.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise LocalServerError(f"port {port} cannot be used: {reason}\n{advice}") from error
+
+
+def answers(port: int) -> bool:
+    """Say whether anything accepts connections on ``port`` of this machine."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1):
+            return True
+    except (OSError, OverflowError):
+        return False
+
+
+def free_port() -> int:
+    """A port that nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]

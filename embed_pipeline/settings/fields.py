@@ -1,0 +1,279 @@
+"""Every setting: its variable, its purpose, its bounds, and the values in effect.
+
+Read them with ``load_settings``, which reports all problems at once.
+"""
+
+import json
+from datetime import timedelta
+from typing import Final, Literal
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.models import DEFAULT_MODELS, MOCK_PREFIX, MODELS, Provider
+from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
+from embed_pipeline.paths import local_connection_file
+from embed_pipeline.settings.types import (
+    HttpUrl,
+    Identifier,
+    Neo4jUri,
+    Secret,
+    WholeNumber,
+    setting,
+)
+
+PRESETS: Final = {
+    "development": (timedelta(seconds=10), timedelta(seconds=60)),
+    "production": (timedelta(seconds=30), timedelta(seconds=300)),
+    "high-reliability": (timedelta(seconds=15), timedelta(seconds=180)),
+}
+"""Heartbeat interval and lease by name."""
+
+DEFAULT_LEASE: Final = timedelta(seconds=300)
+DEFAULT_DIMENSIONS: Final = 1536
+DAY_MS: Final = 86_400_000
+
+
+ALLOWED_NAME: Final = "a name of letters, digits and _, not starting with a digit"
+
+
+class Settings(BaseSettings):
+    """The settings as read; the properties below are the values in effect."""
+
+    model_config = SettingsConfigDict(
+        case_sensitive=True, env_ignore_empty=True, extra="ignore", frozen=True
+    )
+
+    own_neo4j_uri: Neo4jUri | None = setting(
+        "NEO4J_URI", "Address of Neo4j; empty uses the bundled local server.", ALLOWED_URI
+    )
+    neo4j_username: str = setting(
+        "NEO4J_USERNAME", "User in Neo4j.", "a user name", "neo4j", min_length=1
+    )
+    own_neo4j_password: Secret | None = setting(
+        "NEO4J_PASSWORD", "Password in Neo4j; the bundled server has its own.", "a password"
+    )
+    neo4j_database: str = setting(
+        "NEO4J_DATABASE",
+        "Database that holds entities and jobs.",
+        "3 to 63 letters, digits, dots and dashes, starting with a letter",
+        "neo4j",
+        pattern=r"^[A-Za-z][A-Za-z0-9.\-]{2,62}$",
+    )
+
+    openai_api_key: Secret | None = setting(
+        "OPENAI_API_KEY", "Key for OpenAI; without one, 'auto' makes mock vectors.", "a key"
+    )
+    openai_base_url: HttpUrl | None = setting(
+        "OPENAI_BASE_URL",
+        "Another server that speaks OpenAI's protocol; empty is OpenAI itself.",
+        "an http:// or https:// address without user and password",
+    )
+    embedding_provider: Literal["auto", "openai", "local", "mock"] = setting(
+        "EMBEDDING_PROVIDER",
+        "Who makes the vectors; auto is openai with a key and mock without.",
+        "auto, openai, local or mock",
+        "auto",
+    )
+    chosen_model: str | None = setting(
+        "EMBEDDING_MODEL",
+        "Embedding model; if empty text-embedding-3-small, or what the local provider has.",
+        "the name of a model, at most 128 characters without spaces",
+        pattern=r"^\S{1,128}$",
+    )
+    chosen_dimensions: WholeNumber | None = setting(
+        "EMBEDDING_DIMENSIONS",
+        "Length of a vector; if empty the model's own, 1536 for text-embedding-3-small.",
+        "a whole number from 1 to 4096, the most a vector index takes",
+        ge=1,
+        le=4096,
+    )
+    rate_limit_requests: WholeNumber = setting(
+        "EMBEDDING_RATE_LIMIT_TOKENS",
+        "Requests to the provider per interval, over all workers together.",
+        "a whole number from 1; to stop all requests, pause the queue",
+        20,
+        ge=1,
+        le=1_000_000,
+    )
+    rate_limit_interval_ms: WholeNumber = setting(
+        "EMBEDDING_RATE_LIMIT_INTERVAL",
+        "Interval of the rate limit in milliseconds.",
+        "milliseconds, from 1 to 86400000 (a day)",
+        60_000,
+        ge=1,
+        le=DAY_MS,
+    )
+
+    retention_days: WholeNumber = setting(
+        "EMBED_JOB_RETENTION_DAYS",
+        "Days after which finished jobs are deleted. Required.",
+        "a whole number of days from 7 to 30",
+        ...,
+        ge=7,
+        le=30,
+    )
+    recovery_interval_ms: WholeNumber = setting(
+        "EMBED_JOB_RECOVERY_INTERVAL",
+        "Milliseconds between two recoveries of expired leases; 0 turns recovery off.",
+        "0 (off) or milliseconds up to 86400000 (a day)",
+        60_000,
+        ge=0,
+        le=DAY_MS,
+    )
+    recovery_grace_ms: WholeNumber = setting(
+        "EMBED_JOB_RECOVERY_GRACE_MS",
+        "Milliseconds that recovery waits after a lease has expired.",
+        "milliseconds from 0 to 86400000 (a day)",
+        0,
+        ge=0,
+        le=DAY_MS,
+    )
+    preset: Literal["development", "production", "high-reliability"] | None = setting(
+        "EMBED_JOB_PRESET",
+        "Heartbeat and lease by name; the two variables below win over it.",
+        ", ".join(PRESETS),
+    )
+    lock_duration_ms: WholeNumber | None = setting(
+        "EMBED_JOB_LOCK_DURATION_MS",
+        "Milliseconds that a lease lasts without a heartbeat (300000 if empty).",
+        "milliseconds from 1000 to 86400000 (a day)",
+        ge=1_000,
+        le=DAY_MS,
+    )
+    heartbeat_interval_ms: WholeNumber | None = setting(
+        "EMBED_JOB_HEARTBEAT_INTERVAL_MS",
+        "Milliseconds between two heartbeats (a third of the lease if empty).",
+        "milliseconds from 100 up to half of the lease",
+        ge=100,
+        le=DAY_MS,
+    )
+    job_timeout_ms: WholeNumber = setting(
+        "EMBED_JOB_TIMEOUT_MS",
+        "Milliseconds that the work on one job may take, however alive its worker is.",
+        "milliseconds from 1000 to 86400000 (a day)",
+        600_000,
+        ge=1_000,
+        le=DAY_MS,
+    )
+    chosen_max_attempts: WholeNumber | None = setting(
+        "EMBED_JOB_MAX_ATTEMPTS",
+        "Times a job is tried before it fails for good (3 if empty).",
+        "a whole number from 1 to 100",
+        ge=1,
+        le=100,
+    )
+    chosen_max_retries: WholeNumber | None = setting(
+        "EMBED_JOB_MAX_RETRIES",
+        "Another name for EMBED_JOB_MAX_ATTEMPTS.",
+        "a whole number from 1 to 100",
+        ge=1,
+        le=100,
+    )
+
+    entity_label: Identifier = setting(
+        "EMBED_ENTITY_LABEL", "Label of the nodes to embed.", ALLOWED_NAME, "Entity"
+    )
+    entity_key: Identifier = setting(
+        "EMBED_ENTITY_KEY", "Property that identifies an entity.", ALLOWED_NAME, "name"
+    )
+    entity_version: Identifier = setting(
+        "EMBED_ENTITY_VERSION", "Property with the version of an entity.", ALLOWED_NAME, "version"
+    )
+    entity_valid_to: Identifier = setting(
+        "EMBED_ENTITY_VALID_TO",
+        "Property that is set on outdated versions of an entity.",
+        ALLOWED_NAME,
+        "validTo",
+    )
+    entity_vector: Identifier = setting(
+        "EMBED_ENTITY_VECTOR", "Property that holds the vector.", ALLOWED_NAME, "embedding"
+    )
+
+    entity_type: Identifier = setting(
+        "EMBED_ENTITY_TYPE", "Property with the type of an entity.", ALLOWED_NAME, "entityType"
+    )
+    entity_observations: Identifier = setting(
+        "EMBED_ENTITY_OBSERVATIONS",
+        "Property with the facts: a list, or a JSON list in a string.",
+        ALLOWED_NAME,
+        "observations",
+    )
+
+    @property
+    def uses_bundled_server(self) -> bool:
+        """Say whether Neo4j is the bundled one, because nothing else was asked for."""
+        return self.own_neo4j_uri is None and self.own_neo4j_password is None
+
+    @property
+    def neo4j_uri(self) -> str:
+        """Address of Neo4j."""
+        return self.own_neo4j_uri or _bundled_server().get("uri", "bolt://127.0.0.1:7687")
+
+    @property
+    def neo4j_password(self) -> str:
+        """Password in Neo4j; empty where neither the user nor a bundled server has one."""
+        if self.own_neo4j_password is not None:
+            return self.own_neo4j_password.get_secret_value()
+        return _bundled_server().get("password", "") if self.uses_bundled_server else ""
+
+    @property
+    def provider(self) -> Provider:
+        """Who makes the vectors."""
+        if self.embedding_provider == "auto":
+            return Provider.OPENAI if self.openai_api_key else Provider.MOCK
+        return Provider(self.embedding_provider)
+
+    @property
+    def model(self) -> str:
+        """Name of the model, as it stands on jobs; mock models say that they are."""
+        if self.provider is Provider.MOCK:
+            return MOCK_PREFIX + (self.chosen_model or DEFAULT_MODELS[Provider.OPENAI])
+        return self.chosen_model or DEFAULT_MODELS[self.provider]
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        if self.chosen_dimensions is not None:
+            return self.chosen_dimensions
+        known = MODELS.get(self.model.removeprefix(MOCK_PREFIX))
+        return known.dimensions if known else DEFAULT_DIMENSIONS
+
+    @property
+    def lease(self) -> timedelta:
+        """How long a lease lasts without a heartbeat."""
+        if self.lock_duration_ms is not None:
+            return timedelta(milliseconds=self.lock_duration_ms)
+        return PRESETS[self.preset][1] if self.preset else DEFAULT_LEASE
+
+    @property
+    def heartbeat(self) -> timedelta:
+        """Time between two heartbeats."""
+        if self.heartbeat_interval_ms is not None:
+            return timedelta(milliseconds=self.heartbeat_interval_ms)
+        return PRESETS[self.preset][0] if self.preset else self.lease / 3
+
+    @property
+    def max_attempts(self) -> int:
+        """Times a job is tried before it fails for good."""
+        return self.chosen_max_attempts or self.chosen_max_retries or 3
+
+    @property
+    def entity_shape(self) -> EntityShape:
+        """How the user's entities look."""
+        return EntityShape(
+            label=self.entity_label,
+            key=self.entity_key,
+            version=self.entity_version,
+            valid_to=self.entity_valid_to,
+            vector=self.entity_vector,
+            type=self.entity_type,
+            observations=self.entity_observations,
+        )
+
+
+def _bundled_server() -> dict[str, str]:
+    try:
+        return json.loads(local_connection_file().read_text())
+    except (OSError, ValueError):
+        return {}

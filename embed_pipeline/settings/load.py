@@ -1,0 +1,220 @@
+"""Read all settings and report every problem at once.
+
+Each problem names the variable, its value (never a secret) and what is allowed. The command
+line and the Dagster code location both start here, so they refuse with the same words.
+"""
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dotenv import dotenv_values
+from pydantic import SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+
+from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
+from embed_pipeline.domain.neo4j_uri import holds_credentials
+from embed_pipeline.paths import ENV_FILE, project_dir
+from embed_pipeline.settings.fields import Settings
+
+PREFIXES: Final = ("EMBED_", "EMBEDDING_")
+COMMAND_LINE_PREFIX: Final = "EMBED_PIPELINE_"
+"""Variables of the command line: where data lives, which port the bundled server takes."""
+RETENTION_EXAMPLE: Final = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A setting that cannot be used."""
+
+    variables: frozenset[str]
+    message: str
+
+
+def load_settings(env_file: Path | None = None) -> Settings:
+    """Read the settings from the environment and ``.env``; the environment wins.
+
+    Raises:
+        ConfigurationError: lists every problem, one per line.
+    """
+    env_file = env_file or project_dir() / ENV_FILE
+    try:
+        settings = Settings(_env_file=env_file)  # pyright: ignore[reportCallIssue]
+        problems = []
+    except ValidationError as error:
+        problems = [_problem(e["loc"][0], e["input"], e["type"]) for e in error.errors()]
+        # The rest is checked with harmless values in place of the wrong ones.
+        settings = Settings(_env_file=env_file, **_stand_ins(problems))  # pyright: ignore
+    wrong = frozenset[str]().union(*(p.variables for p in problems))
+    problems += [p for p in _contradictions(settings) if not p.variables & wrong]
+    if problems:
+        raise ConfigurationError(_listing(problems, env_file))
+    return settings
+
+
+def warnings(settings: Settings, env_file: Path | None = None) -> list[str]:
+    """What is allowed, and yet hardly meant."""
+    return [*_warnings(settings), *_unknown_variables(env_file or project_dir() / ENV_FILE)]
+
+
+def variables() -> dict[str, FieldInfo]:
+    """Every setting by the name of its variable."""
+    return {str(field.validation_alias): field for field in Settings.model_fields.values()}
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Say whether the value of this setting must not be shown."""
+    return "SecretStr" in str(field.annotation)
+
+
+def _problem(variable: int | str, value: object, kind: str) -> Problem:
+    name = str(variable)
+    field = variables()[name]
+    extra: dict[str, Any] = field.json_schema_extra  # pyright: ignore[reportAssignmentType]
+    allowed = str(extra["allowed"])
+    if kind == "missing":
+        return Problem(
+            frozenset({name}),
+            f"{name} is not set; it must be {allowed} ({RETENTION_EXAMPLE} is a good start).",
+        )
+    if is_secret(field) or isinstance(value, SecretStr):
+        return Problem(frozenset({name}), f"{name} (value not shown) must be {allowed}.")
+    if holds_credentials(str(value)):
+        service = name.partition("_")[0]
+        return Problem(
+            frozenset({name}),
+            f"{name} (value not shown) holds a user or password; it must be {allowed}. Secrets "
+            f"belong into the other {service}_… variables.",
+        )
+    hint = _did_you_mean_seconds(name, value)
+    return Problem(frozenset({name}), f"{name} is {str(value)!r}; it must be {allowed}.{hint}")
+
+
+def _did_you_mean_seconds(variable: str, value: object) -> str:
+    is_time = variable.endswith(("_MS", "_INTERVAL"))
+    if not is_time or not str(value).isdecimal() or not 0 < int(str(value)) < 1_000:
+        return ""
+    return f" Did you mean {int(str(value)) * 1_000} ({value} seconds)?"
+
+
+def _stand_ins(problems: list[Problem]) -> dict[str, Any]:
+    fields = variables()
+    return {
+        name: RETENTION_EXAMPLE if fields[name].is_required() else fields[name].default
+        for problem in problems
+        for name in problem.variables
+    }
+
+
+def _contradictions(settings: Settings) -> Iterator[Problem]:
+    """Values that are fine one by one and not together."""
+    if settings.heartbeat > settings.lease / 2:
+        preset = f" (preset {settings.preset})" if settings.preset else ""
+        yield Problem(
+            frozenset({"EMBED_JOB_HEARTBEAT_INTERVAL_MS", "EMBED_JOB_LOCK_DURATION_MS"}),
+            f"EMBED_JOB_HEARTBEAT_INTERVAL_MS is {_ms(settings.heartbeat)}{preset}; it must be at "
+            f"most half of EMBED_JOB_LOCK_DURATION_MS, which is {_ms(settings.lease)}, or one "
+            "missed beat loses the lease.",
+        )
+    attempts, retries = settings.chosen_max_attempts, settings.chosen_max_retries
+    if attempts and retries and attempts != retries:
+        yield Problem(
+            frozenset({"EMBED_JOB_MAX_ATTEMPTS", "EMBED_JOB_MAX_RETRIES"}),
+            f"EMBED_JOB_MAX_ATTEMPTS is {attempts} and EMBED_JOB_MAX_RETRIES is {retries}; they "
+            "are two names for one setting: set one of them.",
+        )
+    if settings.own_neo4j_uri and not settings.own_neo4j_password:
+        yield Problem(
+            frozenset({"NEO4J_PASSWORD", "NEO4J_URI"}),
+            "NEO4J_PASSWORD is not set, but NEO4J_URI names a server of your own; set both, or "
+            "neither to use the bundled server.",
+        )
+    try:
+        _ = settings.entity_shape
+    except ConfigurationError as error:
+        names = frozenset(name for name in variables() if name.startswith("EMBED_ENTITY_"))
+        yield Problem(names, f"EMBED_ENTITY_… contradict each other: {error}.")
+    yield from _model_contradictions(settings)
+
+
+def _model_contradictions(settings: Settings) -> Iterator[Problem]:
+    if settings.embedding_provider == "openai" and not settings.openai_api_key:
+        yield Problem(
+            frozenset({"EMBEDDING_PROVIDER", "OPENAI_API_KEY"}),
+            "OPENAI_API_KEY is not set, but EMBEDDING_PROVIDER is 'openai'; set a key (any text "
+            "for a server that asks for none), or choose local or mock.",
+        )
+    known = MODELS.get(settings.model.removeprefix(MOCK_PREFIX))
+    local = [m.name for m in MODELS.values() if m.provider is Provider.LOCAL]
+    if settings.provider is Provider.LOCAL and settings.model not in local:
+        yield Problem(
+            frozenset({"EMBEDDING_MODEL", "EMBEDDING_PROVIDER"}),
+            f"EMBEDDING_MODEL is {settings.model!r}, but EMBEDDING_PROVIDER is 'local', which has "
+            f"{', '.join(local)}; leave EMBEDDING_MODEL empty to use that.",
+        )
+    elif known and known.provider is Provider.LOCAL and settings.provider is Provider.OPENAI:
+        yield Problem(
+            frozenset({"EMBEDDING_MODEL", "EMBEDDING_PROVIDER"}),
+            f"EMBEDDING_MODEL is {settings.model!r}, a local model, but the provider is 'openai'; "
+            "set EMBEDDING_PROVIDER to local.",
+        )
+    elif known and not known.can_make(settings.dimensions):
+        yield Problem(
+            frozenset({"EMBEDDING_MODEL", "EMBEDDING_DIMENSIONS"}),
+            f"EMBEDDING_DIMENSIONS is {settings.dimensions}, but {known.name} makes vectors of "
+            f"{known.lengths}.",
+        )
+
+
+def _warnings(settings: Settings) -> Iterator[str]:
+    if settings.provider is Provider.MOCK:
+        why = "EMBEDDING_PROVIDER is 'mock'"
+        if settings.embedding_provider == "auto":
+            why = "OPENAI_API_KEY is not set"
+        yield (
+            f"{why}: vectors are MOCK vectors of model {settings.model!r}. They have no meaning; "
+            "search will find nothing useful."
+        )
+        if settings.openai_base_url:
+            yield "OPENAI_BASE_URL is set but not used: set OPENAI_API_KEY too (any text will do)."
+    if settings.recovery_interval_ms == 0:
+        yield (
+            "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF; jobs of a dead worker stay "
+            "locked until somebody recovers them by hand."
+        )
+    elif settings.recovery_interval_ms > _ms(settings.lease):
+        worst = (settings.recovery_interval_ms + _ms(settings.lease)) // 1_000
+        yield (
+            f"EMBED_JOB_RECOVERY_INTERVAL is longer than a lease: a dead worker's jobs may "
+            f"wait {worst} seconds."
+        )
+    for name, value in (
+        ("EMBED_JOB_RECOVERY_INTERVAL", settings.recovery_interval_ms),
+        ("EMBEDDING_RATE_LIMIT_INTERVAL", settings.rate_limit_interval_ms),
+    ):
+        if hint := _did_you_mean_seconds(name, value):
+            yield f"{name} is {value} milliseconds.{hint}"
+
+
+def _unknown_variables(env_file: Path) -> Iterator[str]:
+    known = variables()
+    given = {*os.environ, *(dotenv_values(env_file) if env_file.is_file() else ())}
+    for name in sorted(given - known.keys()):
+        if name.startswith(PREFIXES) and not name.startswith(COMMAND_LINE_PREFIX):
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            yield f"{name} is not a setting and is ignored.{hint}"
+
+
+def _listing(problems: list[Problem], env_file: Path) -> str:
+    count = "One setting is" if len(problems) == 1 else f"{len(problems)} settings are"
+    lines = "\n".join(f"  - {p.message}" for p in problems)
+    return f"{count} wrong:\n{lines}\nSet them in the environment or in {env_file.name}."
+
+
+def _ms(duration: Any) -> int:
+    return round(duration.total_seconds() * 1_000)

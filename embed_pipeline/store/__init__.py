@@ -1,0 +1,1 @@
+"""The queue in Neo4j: the only package that speaks Cypher."""

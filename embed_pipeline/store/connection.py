@@ -1,0 +1,174 @@
+"""How a driver is opened, and what its errors mean to a person."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from neo4j import AsyncDriver, AsyncGraphDatabase, NotificationMinimumSeverity
+from neo4j import exceptions as neo4j_errors
+
+from embed_pipeline.domain.errors import (
+    ConfigurationError,
+    CredentialsError,
+    EmbedPipelineError,
+    SchemaError,
+    UnreachableError,
+)
+from embed_pipeline.domain.neo4j_uri import ALLOWED_URI, holds_credentials, is_neo4j_uri
+
+CONNECT_SECONDS: Final = 5.0
+ACQUIRE_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 5.0
+"""The driver doubles its pauses and sleeps on when the server is back: measured lateness of
+recovery was up to 61.6 s with 60 s and 11.3 s with 5 s. The store loops around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where Neo4j is and who we are there."""
+
+    uri: str
+    username: str
+    password: str = field(repr=False)
+    database: str = "neo4j"
+
+
+def open_driver(connection: Connection) -> AsyncDriver:
+    """Open a driver; nothing is sent before its first use.
+
+    Raises:
+        ConfigurationError: the URI cannot be one of Neo4j, or holds a password.
+    """
+    check_uri(connection.uri)
+    return AsyncGraphDatabase.driver(
+        connection.uri,
+        auth=(connection.username, connection.password),
+        user_agent=f"embed-pipeline/{_version()}",
+        connection_timeout=CONNECT_SECONDS,
+        connection_write_timeout=ACQUIRE_SECONDS,
+        connection_acquisition_timeout=ACQUIRE_SECONDS,
+        max_transaction_retry_time=RETRY_SECONDS,
+        # A connection cut by a restart of the server is found before it carries a transaction.
+        liveness_check_timeout=30.0,
+        notifications_min_severity=NotificationMinimumSeverity.OFF,
+        keep_alive=True,
+    )
+
+
+@asynccontextmanager
+async def connected(connection: Connection) -> AsyncGenerator[AsyncDriver]:
+    """Open a driver, make sure at once that Neo4j answers, and explain the driver's errors.
+
+    Raises:
+        EmbedPipelineError: says what to do; see ``explain_connection_error``.
+    """
+    async with open_driver(connection) as driver:
+        try:
+            # Else the first transaction would be retried for seconds against nobody.
+            await driver.verify_connectivity()
+            yield driver
+        except (neo4j_errors.Neo4jError, neo4j_errors.DriverError, OSError) as error:
+            raise explain_connection_error(error, connection.uri) from error
+
+
+def check_uri(uri: str) -> None:
+    """Refuse what the driver would report badly; it prints a password inside a URI."""
+    if holds_credentials(uri):
+        raise ConfigurationError(
+            "NEO4J_URI holds a user or password; put them into NEO4J_USERNAME and NEO4J_PASSWORD"
+        )
+    if not is_neo4j_uri(uri):
+        raise ConfigurationError(f"NEO4J_URI is {uri!r}; use {ALLOWED_URI}")
+
+
+def explain_connection_error(error: Exception, uri: str) -> EmbedPipelineError:
+    """Say what a driver error means and what to do; shows the host, never a secret."""
+    where = _address(uri)
+    match error:
+        case EmbedPipelineError():
+            return error
+        case neo4j_errors.AuthError() | neo4j_errors.AuthConfigurationError():
+            return _explain_credentials(error, where)
+        case neo4j_errors.Neo4jError(code=code) if code and "CredentialsExpired" in code:
+            return _explain_credentials(error, where)
+        case neo4j_errors.ServiceUnavailable() | neo4j_errors.SessionExpired() | OSError():
+            return _explain_silence(error, uri, where)
+        case neo4j_errors.ConnectionAcquisitionTimeoutError() | TimeoutError():
+            return UnreachableError(
+                f"Neo4j at {where} gave no answer within {ACQUIRE_SECONDS:.0f} seconds; "
+                "is it overloaded or still starting?"
+            )
+        case neo4j_errors.Neo4jError(code=code) if code and "DatabaseNotFound" in code:
+            return UnreachableError(
+                f"Neo4j at {where} has no such database; check NEO4J_DATABASE "
+                "(Community Edition has only 'neo4j')"
+            )
+        case neo4j_errors.DatabaseUnavailable():
+            return UnreachableError(
+                f"The database at {where} is not available yet; wait for it or start it"
+            )
+        case neo4j_errors.ConfigurationError():
+            return ConfigurationError(f"The driver refuses the settings for {where}; see NEO4J_URI")
+        case neo4j_errors.Forbidden():
+            return CredentialsError(
+                f"The user is known to Neo4j at {where} but may not do this; grant it the rights"
+            )
+        case neo4j_errors.Neo4jError(code=code) if code and ".Schema." in code:
+            return SchemaError(f"Neo4j at {where} refuses ({code}); run 'embed-pipeline doctor'")
+        case neo4j_errors.Neo4jError(code=code):
+            return EmbedPipelineError(f"Neo4j at {where} answered with {code}")
+        case _:
+            return EmbedPipelineError(f"{type(error).__name__} while talking to Neo4j at {where}")
+
+
+def _explain_credentials(error: Exception, where: str) -> CredentialsError:
+    code = getattr(error, "code", None) or ""
+    if "AuthenticationRateLimit" in code:
+        return CredentialsError(
+            f"Neo4j at {where} locks this user out after too many wrong passwords; "
+            "wait a few seconds, correct NEO4J_PASSWORD, then try once"
+        )
+    if "CredentialsExpired" in code:
+        return CredentialsError(
+            f"Neo4j at {where} wants the initial password to be changed first: "
+            "run ALTER CURRENT USER SET PASSWORD in cypher-shell"
+        )
+    return CredentialsError(
+        f"Neo4j at {where} refuses user or password; check NEO4J_USERNAME and NEO4J_PASSWORD"
+    )
+
+
+def _explain_silence(error: Exception, uri: str, where: str) -> UnreachableError:
+    scheme = uri.partition("://")[0]
+    if scheme.endswith(("+s", "+ssc")) and not _refused(error):
+        plain = scheme.partition("+")[0]
+        return UnreachableError(
+            f"Cannot reach Neo4j at {where} with TLS ({scheme}://); if the server offers none, "
+            f"use {plain}:// in NEO4J_URI"
+        )
+    return UnreachableError(
+        f"Cannot reach Neo4j at {where}; is it running, and is NEO4J_URI right? "
+        "'embed-pipeline neo4j start' starts the bundled server"
+    )
+
+
+def _refused(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _address(uri: str) -> str:
+    """Host and port; a user and a password in the URI are left out."""
+    return uri.partition("://")[2].rpartition("@")[2].partition("/")[0] or "an unknown address"
+
+
+def _version() -> str:
+    try:
+        return version("embed-pipeline")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,95 @@
+"""From what Neo4j returns to what the domain knows, and the labels of the states."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob
+from embed_pipeline.store.database import from_ms, moment
+
+LABELS: Final = {
+    JobStatus.PENDING: "EmbedPending",
+    JobStatus.PROCESSING: "EmbedProcessing",
+    JobStatus.COMPLETED: "EmbedCompleted",
+    JobStatus.FAILED: "EmbedFailed",
+    JobStatus.CANCELLED: "EmbedCancelled",
+}
+
+Properties = Mapping[str, Any]
+
+
+class QuietList(list[Any]):
+    """A list whose ``repr`` is short.
+
+    The driver formats the parameters of every statement for a debug line, also when nobody reads
+    it: raw writes of 1,536-float rows go from 703/s to 3,909/s when there is nothing to format.
+    """
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows>"
+
+
+def to_job(properties: Properties) -> Job:
+    """Read a job node."""
+    category = properties.get("error_category")
+    return Job(
+        id=properties["id"],
+        entity_uid=properties["entity_uid"],
+        model=properties["model"],
+        version=properties["version"],
+        status=JobStatus(properties["status"]),
+        priority=properties["priority"],
+        attempts=properties["attempts"],
+        max_attempts=properties["max_attempts"],
+        fence=properties["fence"],
+        created_at=moment(properties["created_at"]),
+        queued_at=moment(properties["queued_at"]),
+        run_after=from_ms(properties.get("run_after")),
+        started_at=from_ms(properties.get("started_at")),
+        heartbeat_at=from_ms(properties.get("heartbeat_at")),
+        processed_at=from_ms(properties.get("processed_at")),
+        lock_owner=properties.get("lock_owner"),
+        lock_until=from_ms(properties.get("lock_until")),
+        last_owner=properties.get("last_owner"),
+        expiries=properties.get("expiries", 0),
+        error=properties.get("error"),
+        error_category=ErrorCategory(category) if category else None,
+        error_stack=properties.get("error_stack"),
+        error_history=tuple(properties.get("error_history", ())),
+        cancelled_by=properties.get("cancelled_by"),
+        tokens=properties.get("tokens"),
+        truncated=properties.get("truncated"),
+        text_hash=properties.get("text_hash"),
+    )
+
+
+def to_leased_job(properties: Properties) -> LeasedJob:
+    """Read a job node that was just leased."""
+    job = to_job(properties)
+    return LeasedJob(
+        job,
+        Lease(
+            job_id=job.id,
+            entity_uid=job.entity_uid,
+            owner=properties["lock_owner"],
+            fence=job.fence,
+        ),
+    )
+
+
+def lease_rows(leases: Iterable[Lease]) -> list[dict[str, Any]]:
+    """Leases as parameters, in the order in which jobs are locked."""
+    return [
+        {"id": lease.job_id, "fence": lease.fence, "owner": lease.owner}
+        for lease in sorted(leases, key=lambda lease: lease.job_id)
+    ]
+
+
+def is_held(properties: Properties | None, lease: Lease) -> bool:
+    """Say whether a locked job is held under exactly this lease."""
+    return (
+        properties is not None
+        and properties["status"] == JobStatus.PROCESSING
+        and properties["fence"] == lease.fence
+        and properties.get("lock_owner") == lease.owner
+    )

@@ -1,0 +1,274 @@
+"""Installs and inspects what the queue needs in the database."""
+
+import asyncio
+import random
+from collections.abc import Iterable
+from typing import Any, Final, LiteralString
+
+from neo4j import AsyncDriver, Record, ResultSummary
+from neo4j import exceptions as neo4j_errors
+
+from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.errors import SchemaError
+from embed_pipeline.store.schema_objects import (
+    DROP_INDEX,
+    ENTITY_HASH_INDEX,
+    ENTITY_KEY_INDEX,
+    ENTITY_VECTOR_INDEX,
+    ENTITY_VECTOR_INDEX_NAME,
+    MIGRATIONS,
+    RECORD_VERSION,
+    SCHEMA_NAME,
+    SCHEMA_VERSION,
+    SHOW_INDEXES,
+    STORED_VERSION,
+    Kind,
+    SchemaObject,
+)
+from embed_pipeline.store.schema_state import (
+    FoundIndex,
+    InstallReport,
+    SchemaState,
+    VectorIndex,
+    too_new,
+)
+from embed_pipeline.store.shape import for_shape
+
+DEFAULT_QUEUE: Final = "default"
+SIMILARITY: Final = "cosine"
+_ATTEMPTS: Final = 8
+_ONLINE_SECONDS: Final = 300.0
+_BUSY: Final = (
+    neo4j_errors.TransientError,
+    neo4j_errors.ServiceUnavailable,
+    neo4j_errors.SessionExpired,
+)
+_EXISTS: Final = ("EquivalentSchemaRuleAlreadyExists", "ConstraintAlreadyExists")
+
+
+def schema_objects(shape: EntityShape) -> tuple[SchemaObject, ...]:
+    """Everything the queue needs for entities of this shape."""
+    queue = tuple(obj for migration in MIGRATIONS for obj in migration.objects)
+    return (
+        *queue,
+        SchemaObject(
+            "embed_entity_key",
+            Kind.RANGE,
+            shape.label,
+            (shape.key,),
+            for_shape(ENTITY_KEY_INDEX, shape),
+        ),
+        SchemaObject(
+            "embed_entity_hash",
+            Kind.RANGE,
+            shape.label,
+            (shape.vector_hash,),
+            for_shape(ENTITY_HASH_INDEX, shape),
+        ),
+        SchemaObject(
+            ENTITY_VECTOR_INDEX_NAME,
+            Kind.VECTOR,
+            shape.label,
+            (shape.vector,),
+            for_shape(ENTITY_VECTOR_INDEX, shape),
+        ),
+    )
+
+
+async def install(
+    driver: AsyncDriver,
+    *,
+    database: str,
+    shape: EntityShape,
+    dimensions: int,
+    queue: str = DEFAULT_QUEUE,
+    replace_vector_index: bool = False,
+) -> InstallReport:
+    """Create what is missing, wait until it is online, then record the version.
+
+    May be repeated, and may run in several processes at once. ``replace_vector_index`` drops an
+    index of other dimensions first; the vectors themselves stay on their nodes.
+
+    Raises:
+        SchemaError: the database holds something that contradicts; nothing else was changed.
+    """
+    version = await _stored_version(driver, database)
+    if version is not None and version > SCHEMA_VERSION:
+        raise SchemaError(too_new(version))
+    found = await _show(driver, database)
+    wanted = schema_objects(shape)
+    if replace_vector_index:
+        found = await _drop_other_vector_indexes(driver, database, wanted, found, dimensions)
+    _refuse_contradictions(wanted, found, dimensions)
+    missing = [obj for obj in wanted if not any(f.is_like(obj) for f in found)]
+    created = [o.name for o in missing if await _create(driver, database, o, dimensions)]
+    await _await_online(driver, database, wanted)
+    for migration in MIGRATIONS:
+        for statement in migration.statements if migration.version > (version or 0) else ():
+            await _execute(driver, database, statement)
+    await _execute(
+        driver,
+        database,
+        RECORD_VERSION,
+        name=SCHEMA_NAME,
+        version=SCHEMA_VERSION,
+        label=shape.label,
+        vector=shape.vector,
+        dimensions=dimensions,
+        queue=queue,
+    )
+    state = await inspect(driver, database=database, shape=shape)
+    if state.problem or state.vector_index is None:
+        raise SchemaError(f"after the installation {state.problem}")
+    # Another installer may have won the race for the vector index with other dimensions.
+    _check_vector_index(state.vector_index, dimensions)
+    return InstallReport(
+        version=SCHEMA_VERSION,
+        vector_index=state.vector_index.name,
+        created=tuple(created),
+        present=tuple(obj.name for obj in wanted if obj.name not in created),
+    )
+
+
+async def inspect(driver: AsyncDriver, *, database: str, shape: EntityShape) -> SchemaState:
+    """Say what is there; changes nothing."""
+    version = await _stored_version(driver, database)
+    found = await _show(driver, database)
+    wanted = schema_objects(shape)
+    vector = next((f for f in found if f.is_like(wanted[-1])), None)
+    return SchemaState(
+        version=version,
+        missing=tuple(o.name for o in wanted if not any(f.is_like(o) for f in found)),
+        not_online=tuple(
+            f.name for f in found if f.state != "ONLINE" and any(f.is_like(o) for o in wanted)
+        ),
+        vector_index=vector.as_vector_index() if vector else None,
+    )
+
+
+async def _drop_other_vector_indexes(
+    driver: AsyncDriver,
+    database: str,
+    wanted: Iterable[SchemaObject],
+    found: list[FoundIndex],
+    dimensions: int,
+) -> list[FoundIndex]:
+    vector = next(obj for obj in wanted if obj.kind is Kind.VECTOR)
+    for index in found:
+        if index.is_like(vector) and index.as_vector_index().dimensions != dimensions:
+            await _execute(driver, database, DROP_INDEX, name=index.name)
+    return await _show(driver, database)
+
+
+def _refuse_contradictions(
+    wanted: Iterable[SchemaObject], found: list[FoundIndex], dimensions: int
+) -> None:
+    for obj in wanted:
+        likes = [f for f in found if f.is_like(obj)]
+        for like in likes:
+            if obj.kind is Kind.VECTOR:
+                _check_vector_index(like.as_vector_index(), dimensions)
+        for other in found:
+            same = (other.label, other.properties) == (obj.label, obj.properties)
+            if other.name == obj.name and not same:
+                raise SchemaError(
+                    f"the name {obj.name} is taken by another index on {other.label}"
+                    f"({', '.join(other.properties)}); drop or rename it"
+                )
+
+
+def _check_vector_index(index: VectorIndex, dimensions: int) -> None:
+    if index.dimensions != dimensions:
+        raise SchemaError(
+            f"vector index {index.name} has {index.dimensions} dimensions, the embedding model "
+            f"gives {dimensions}; set EMBEDDING_DIMENSIONS={index.dimensions}, or replace the "
+            "index: embed-pipeline init --replace-vector-index"
+        )
+    if index.similarity != SIMILARITY:
+        raise SchemaError(
+            f"vector index {index.name} compares by {index.similarity}, not {SIMILARITY}; drop it"
+        )
+
+
+async def _create(driver: AsyncDriver, database: str, obj: SchemaObject, dimensions: int) -> bool:
+    """Create it; false when somebody else just did."""
+    try:
+        _, summary = await _run(driver, database, obj.statement, dimensions=dimensions)
+    except neo4j_errors.Neo4jError as error:
+        code = error.code or ""
+        if any(code.endswith(exists) for exists in _EXISTS):
+            return False
+        columns = f"{obj.label}({', '.join(obj.properties)})"
+        if "ConstraintCreationFailed" in code or "ConstraintValidationFailed" in code:
+            raise SchemaError(
+                f"cannot make {columns} unique: the database holds nodes with the same values; "
+                "delete the duplicates, then run 'embed-pipeline init' again"
+            ) from error
+        raise SchemaError(f"cannot create {obj.name} on {columns}: {code}") from error
+    return summary.counters.indexes_added + summary.counters.constraints_added > 0
+
+
+async def _await_online(
+    driver: AsyncDriver, database: str, wanted: tuple[SchemaObject, ...]
+) -> None:
+    async with asyncio.timeout(_ONLINE_SECONDS):
+        pause = 0.05
+        while True:
+            found = [
+                f for f in await _show(driver, database) if any(f.is_like(obj) for obj in wanted)
+            ]
+            if failed := next((f for f in found if f.state == "FAILED"), None):
+                raise SchemaError(f"index {failed.name} failed: {failed.failure[:300]}")
+            if all(f.state == "ONLINE" for f in found):
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+
+async def _stored_version(driver: AsyncDriver, database: str) -> int | None:
+    records = await _execute(driver, database, STORED_VERSION, name=SCHEMA_NAME)
+    return records[0]["version"]
+
+
+async def _show(driver: AsyncDriver, database: str) -> list[FoundIndex]:
+    return [
+        FoundIndex(
+            name=record["name"],
+            type=record["type"],
+            state=record["state"],
+            label=record["labelsOrTypes"][0],
+            properties=tuple(record["properties"]),
+            unique=record["owningConstraint"] is not None,
+            options=record["options"] or {},
+            failure=record["failureMessage"] or "",
+        )
+        for record in await _execute(driver, database, SHOW_INDEXES)
+        if record["labelsOrTypes"] and record["properties"]
+    ]
+
+
+async def _execute(
+    driver: AsyncDriver, database: str, statement: LiteralString, **parameters: Any
+) -> list[Record]:
+    records, _ = await _run(driver, database, statement, **parameters)
+    return records
+
+
+async def _run(
+    driver: AsyncDriver, database: str, statement: LiteralString, **parameters: Any
+) -> tuple[list[Record], ResultSummary]:
+    """Run one repeatable statement; rivals and a busy server are waited for.
+
+    Auto-commit, because the driver's own retry waits a second and prints every deadlock: six
+    installers at once make five of them.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            async with driver.session(database=database) as session:
+                result = await session.run(statement, parameters)
+                return [record async for record in result], await result.consume()
+        except _BUSY:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            await asyncio.sleep(random.uniform(0.05, 0.1) * 2**attempt)  # noqa: S311 - jitter
+    raise AssertionError("unreachable")

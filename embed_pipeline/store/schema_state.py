@@ -1,0 +1,93 @@
+"""What an installation did and what an inspection found."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from embed_pipeline.store.schema_objects import SCHEMA_VERSION, Kind, SchemaObject
+
+
+@dataclass(frozen=True, slots=True)
+class VectorIndex:
+    """The vector index on the entities, whatever its name."""
+
+    name: str
+    dimensions: int
+    similarity: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstallReport:
+    """What ``install`` did."""
+
+    version: int
+    vector_index: str
+    created: tuple[str, ...]
+    present: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """What ``inspect`` found."""
+
+    version: int | None
+    missing: tuple[str, ...]
+    not_online: tuple[str, ...]
+    vector_index: VectorIndex | None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the queue must not be used yet, or ``None``."""
+        if self.version is None or self.missing:
+            lacking = ", ".join(self.missing) or "its version node"
+            return f"the schema lacks {lacking}; run 'embed-pipeline init'"
+        if self.version > SCHEMA_VERSION:
+            return too_new(self.version)
+        if self.version < SCHEMA_VERSION:
+            return f"the schema is of version {self.version}; run 'embed-pipeline init'"
+        if self.not_online:
+            return f"not online yet: {', '.join(self.not_online)}; wait, then look again"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundIndex:
+    """One row of ``SHOW INDEXES``; constraints appear through the index they own."""
+
+    name: str
+    type: str
+    state: str
+    label: str
+    properties: tuple[str, ...]
+    unique: bool
+    options: dict[str, Any] = field(default_factory=dict)
+    failure: str = ""
+
+    def is_like(self, wanted: SchemaObject) -> bool:
+        """Say whether it does the work of the wanted object, whatever its name."""
+        return (
+            self.label == wanted.label
+            and self.properties == wanted.properties
+            and (
+                self.type == Kind.RANGE if wanted.kind is Kind.UNIQUE else self.type == wanted.kind
+            )
+            and (self.unique or wanted.kind is not Kind.UNIQUE)
+        )
+
+    def as_vector_index(self) -> VectorIndex:
+        """Read it as a vector index."""
+        config = self.options.get("indexConfig", {})
+        return VectorIndex(
+            name=self.name,
+            dimensions=int(config.get("vector.dimensions", 0)),
+            similarity=str(config.get("vector.similarity_function", "")).lower(),
+            state=self.state,
+        )
+
+
+def too_new(version: int) -> str:
+    """Say why an older program must keep its hands off."""
+    return (
+        f"the schema is of version {version}, this program knows {SCHEMA_VERSION}; "
+        "update embed-pipeline"
+    )

@@ -1,0 +1,1 @@
+"""What turns leased jobs into vectors."""

@@ -1,0 +1,65 @@
+"""What all tests share: a real Neo4j, and an environment without the developer's settings."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from embed_pipeline.local.neo4j_server import Neo4jServer
+from embed_pipeline.local.ports import free_port
+
+OWN_PREFIXES = ("EMBED_", "EMBEDDING_", "NEO4J_", "OPENAI_", "DAGSTER_HOME")
+TEST_SERVER = "NEO4J_TEST_"
+
+
+@dataclass(frozen=True)
+class TestServer:
+    """The Neo4j that the tests talk to; its data is theirs to delete."""
+
+    __test__ = False
+
+    uri: str
+    username: str
+    password: str = field(repr=False)
+    database: str = "neo4j"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings that lead to this server."""
+        return {
+            "NEO4J_URI": self.uri,
+            "NEO4J_USERNAME": self.username,
+            "NEO4J_PASSWORD": self.password,
+            "NEO4J_DATABASE": self.database,
+        }
+
+
+@pytest.fixture(scope="session")
+def neo4j_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+    """One server for the whole session: NEO4J_TEST_URI if set, else the bundled one."""
+    if uri := os.environ.get("NEO4J_TEST_URI"):
+        yield TestServer(
+            uri=uri,
+            username=os.environ.get("NEO4J_TEST_USERNAME", "neo4j"),
+            password=os.environ.get("NEO4J_TEST_PASSWORD", ""),
+            database=os.environ.get("NEO4J_TEST_DATABASE", "neo4j"),
+        )
+        return
+    server = Neo4jServer(tmp_path_factory.mktemp("neo4j"), bolt_port=free_port())
+    try:
+        server.start()
+        server.wait_until_ready()
+        yield TestServer(uri=server.uri, username=server.username, password=server.password)
+    finally:
+        server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let no variable and no .env of this machine decide what a test sees."""
+    for name in list(os.environ):
+        if name.startswith(OWN_PREFIXES) and not name.startswith(TEST_SERVER):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
