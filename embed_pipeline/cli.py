@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
 import typer
-from neo4j import AsyncDriver
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -17,7 +16,7 @@ from embed_pipeline import doctor as examination
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store import schema
-from embed_pipeline.store.connection import connected
+from embed_pipeline.store.connection import Driver, connected
 
 Result = TypeVar("Result")
 COLOURS = {
@@ -54,7 +53,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def with_database(work: Callable[[AsyncDriver, Settings], Awaitable[Result]]) -> Result:
+def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
     """Do ``work`` with a driver; its errors become messages."""
     settings = load_settings()
 

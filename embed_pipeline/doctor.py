@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from neo4j import AsyncDriver
-
 from embed_pipeline import wiring
 from embed_pipeline.domain.errors import (
     ConfigurationError,
@@ -19,7 +17,7 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.settings import Settings, warnings
 from embed_pipeline.store import schema, server_info
-from embed_pipeline.store.connection import connected
+from embed_pipeline.store.connection import Driver, connected
 
 
 class Mark(StrEnum):
@@ -74,7 +72,7 @@ async def examine(settings: Settings, *, ask_provider: bool) -> AsyncIterator[Fi
     yield await _examine_provider(settings, ask_provider=ask_provider)
 
 
-async def _examine_database(driver: AsyncDriver, settings: Settings) -> AsyncIterator[Finding]:
+async def _examine_database(driver: Driver, settings: Settings) -> AsyncIterator[Finding]:
     database = settings.neo4j_database
     info = await server_info.read(driver, database=database)
     yield Finding("Neo4j", Mark.GOOD, f"{info.version} {info.edition} at {settings.neo4j_uri}")
@@ -102,7 +100,7 @@ def _apoc(info: server_info.ServerInfo) -> Finding:
     return Finding("APOC", Mark.GOOD, info.apoc)
 
 
-async def _examine_schema(driver: AsyncDriver, settings: Settings) -> AsyncIterator[Finding]:
+async def _examine_schema(driver: Driver, settings: Settings) -> AsyncIterator[Finding]:
     state = await schema.inspect(
         driver, database=settings.neo4j_database, shape=settings.entity_shape
     )

@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import dagster as dg
-from neo4j import AsyncDriver
 
 from embed_pipeline import wiring
 from embed_pipeline.settings import Settings, load_settings
-from embed_pipeline.store.connection import connected
+from embed_pipeline.store.connection import Driver, connected
 
 Result = TypeVar("Result")
 
@@ -20,7 +19,7 @@ class Neo4jResource(dg.ConfigurableResource):
     uri: str
     database: str
 
-    def run(self, work: Callable[[AsyncDriver, Settings], Awaitable[Result]]) -> Result:
+    def run(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
         """Do ``work`` with a driver: the one bridge from Dagster's sync world.
 
         One driver per call, because an async driver belongs to the event loop that made it.

@@ -138,6 +138,10 @@ class QueueAdmin(Protocol):
         """How many jobs each state has; zero where none."""
         ...
 
+
+class QueueSwitch(Protocol):
+    """Turns the queue off and on."""
+
     async def pause(self, *, by: str) -> None:
         """Give out no more leases; what is leased goes on."""
         ...

@@ -30,9 +30,9 @@ class RateLimits:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What was granted in one slice; ``index`` is time divided by the length of a slice."""
+    """What was granted in one slice that began at ``start_ms``."""
 
-    index: int
+    start_ms: int
     requests: int
     tokens: int
 
@@ -65,8 +65,7 @@ def take(
     A request with more tokens than the limit allows at all is granted when nothing else is in the
     window; otherwise it would wait for ever.
     """
-    width = limits.slice_ms
-    current = now_ms // width
+    current = now_ms - now_ms % limits.slice_ms
     alive = tuple(s for s in window.slices if _forgotten_at(s, limits) > now_ms)
     if window.not_before_ms > now_ms:
         return replace(window, slices=alive), _wait(window.not_before_ms - now_ms)
@@ -81,7 +80,7 @@ def take(
     if free_at > now_ms:
         return replace(window, slices=alive), _wait(free_at - now_ms)
     # The clock may have gone back: a later slice already there counts the request.
-    if alive and alive[-1].index >= current:
+    if alive and alive[-1].start_ms >= current:
         last = alive[-1]
         grown = replace(last, requests=last.requests + 1, tokens=last.tokens + tokens)
         return replace(window, slices=(*alive[:-1], grown)), Grant(timedelta(0))
@@ -95,7 +94,7 @@ def _is_full(requests: int, spent: int, tokens: int, limits: RateLimits) -> bool
 
 
 def _forgotten_at(part: Slice, limits: RateLimits) -> int:
-    return (part.index + 2) * limits.slice_ms + _ms(limits.interval)
+    return part.start_ms + 2 * limits.slice_ms + _ms(limits.interval)
 
 
 def _wait(milliseconds: int) -> Grant:

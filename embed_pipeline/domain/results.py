@@ -120,12 +120,7 @@ class BulkReport:
 class PurgeReport:
     """What the clean-up deleted, or would delete, and how."""
 
-    deleted: Mapping[JobStatus, int]
+    deleted: int
     failed_batches: int
     used_apoc: bool
     is_dry_run: bool
-
-    @property
-    def total(self) -> int:
-        """All deleted jobs."""
-        return sum(self.deleted.values())

@@ -22,7 +22,12 @@ def start_visibly(server: Neo4jServer, console: Console) -> bool:
                 task, completed=done, total=total, visible=True
             )
         )
-    with console.status(f"Neo4j {server.status().version} is starting"):
-        server.wait_until_ready()
+    try:
+        with console.status(f"Neo4j {server.status().version} is starting"):
+            server.wait_until_ready()
+    except BaseException:
+        if started:
+            server.stop()
+        raise
     console.print(f"▸ Neo4j {'started' if started else 'was running already'} at {server.uri}")
     return started

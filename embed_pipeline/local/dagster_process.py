@@ -18,6 +18,7 @@ from dotenv import dotenv_values
 from embed_pipeline.local.config import HOST
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.ports import check_port
+from embed_pipeline.local.process import command_line
 from embed_pipeline.paths import ENV_FILE
 
 START_SECONDS: Final = 180
@@ -40,6 +41,27 @@ def check_ui_port(port: int) -> None:
         advice="The Dagster UI wants it. Stop the other program (another 'make dev'?), or choose "
         f"another port: .venv/bin/embed-pipeline dev --port {port + 1}",
     )
+
+
+def stop_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
+    """Interrupt all of Dagster at once, so that runs give their leases back, and wait for it."""
+    try:
+        _signal_group(group, signal.SIGINT)
+        deadline = time.monotonic() + STOP_SECONDS
+        while _signal_group(group, 0) and time.monotonic() < deadline:
+            reap()
+            time.sleep(POLL_SECONDS)
+    finally:
+        # Also when a second Ctrl-C ended the wait; an ended group does not mind.
+        _signal_group(group, signal.SIGKILL)
+
+
+def _signal_group(group: int, number: int) -> bool:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 class DagsterProcess:
@@ -70,9 +92,8 @@ class DagsterProcess:
         prepare = [sys.executable, "-m", "dagster", "instance", "info"]
         subprocess.run(prepare, cwd=home, env=environment, stdout=log, stderr=log, check=False)
         dg = Path(sys.executable).with_name("dg")
-        workspace = str(project / "workspace.yaml")
         self._process = subprocess.Popen(
-            [str(dg), "dev", "-w", workspace, "-h", HOST, "-p", str(port)],
+            [str(dg), "dev", "-w", _workspace(project), "-h", HOST, "-p", str(port)],
             # Not the project's folder: Dagster lets a .env in its folder win over the
             # environment, the other way round than everything else.
             cwd=home,
@@ -88,6 +109,12 @@ class DagsterProcess:
         threading.Thread(
             target=_copy, args=(self._process.stdout, log, on_alarm), daemon=True
         ).start()
+
+    @staticmethod
+    def stop_leftover(group: int, *, project: Path) -> None:
+        """End the Dagster of a session that died, unless the number belongs to somebody else."""
+        if _workspace(project) in command_line(group):
+            stop_group(group)
 
     def wait_until_loaded(self) -> None:
         """Wait for the web server and for the code location.
@@ -112,25 +139,17 @@ class DagsterProcess:
         """Wait until Dagster ends by itself."""
         self._process.wait()
 
-    def stop(self) -> None:
-        """Interrupt the whole group, so that runs give their leases back, and wait for it."""
-        try:
-            self._signal_group(signal.SIGINT)
-            deadline = time.monotonic() + STOP_SECONDS
-            while self._signal_group(0) and time.monotonic() < deadline:
-                self._process.poll()
-                time.sleep(POLL_SECONDS)
-        finally:
-            # Also when a second Ctrl-C ended the wait; an ended group does not mind.
-            self._signal_group(signal.SIGKILL)
-            self._process.wait()
+    @property
+    def group(self) -> int:
+        """The process group that everything of Dagster is in."""
+        return self._process.pid
 
-    def _signal_group(self, number: int) -> bool:
+    def stop(self) -> None:
+        """End everything that belongs to it."""
         try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+            stop_group(self.group, reap=self._process.poll)
+        finally:
+            self._process.wait()
 
     def _locations(self) -> list[dict[str, Any]]:
         question = json.dumps({"query": LOCATIONS}).encode()
@@ -147,6 +166,10 @@ class DagsterProcess:
     def _log_tail(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([*lines, f"The whole log: {self.log_file}"])
+
+
+def _workspace(project: Path) -> str:
+    return str(project / "workspace.yaml")
 
 
 def _link_configuration(project: Path, home: Path) -> None:

@@ -13,10 +13,11 @@ from rich.console import Console
 from embed_pipeline import wiring
 from embed_pipeline.local.console import start_visibly
 from embed_pipeline.local.dagster_process import DagsterProcess, check_ui_port
+from embed_pipeline.local.dev_session import DevSession, dev_session
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.neo4j_server import Neo4jServer
 from embed_pipeline.local.sample import load_into_empty_graph
-from embed_pipeline.paths import dagster_home, project_dir
+from embed_pipeline.paths import dagster_home, project_dir, state_dir
 from embed_pipeline.settings import Settings
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import connected
@@ -26,32 +27,46 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 def run(settings: Settings, *, console: Console, server: Neo4jServer, port: int) -> None:
     """Start what is needed, say where it is, and stop it all at Ctrl-C."""
-    check_ui_port(port)
     try:
-        with _terminated_like_interrupted():
-            _run(settings, console=console, server=server, port=port)
+        with _terminated_like_interrupted(), dev_session(state_dir()) as session:
+            if session.dagster_group:
+                DagsterProcess.stop_leftover(session.dagster_group, project=project_dir())
+            check_ui_port(port)
+            with ExitStack() as cleanup:
+                _run(settings, session, cleanup, console=console, server=server, port=port)
     except KeyboardInterrupt:
         with suppress(OSError):
             console.print("✓ Stopped")
 
 
-def _run(settings: Settings, *, console: Console, server: Neo4jServer, port: int) -> None:
-    with ExitStack() as cleanup:
-        if settings.uses_bundled_server and start_visibly(server, console):
+def _run(
+    settings: Settings,
+    session: DevSession,
+    cleanup: ExitStack,
+    *,
+    console: Console,
+    server: Neo4jServer,
+    port: int,
+) -> None:
+    if settings.uses_bundled_server:
+        if start_visibly(server, console):
+            session.note(neo4j=True)
+        if session.started_neo4j:
             cleanup.callback(_stop, server, "Neo4j", console)
-        _prepare_database(settings, console)
-        console.print("▸ Dagster is starting")
-        dagster = DagsterProcess(
-            project=project_dir(),
-            home=dagster_home(),
-            port=port,
-            on_alarm=lambda line: console.print(line, style="yellow", markup=False),
-        )
-        cleanup.callback(_stop, dagster, "Dagster", console)
-        dagster.wait_until_loaded()
-        _print_addresses(settings, console, dagster, server)
-        dagster.wait()
-        raise LocalServerError(f"Dagster ended by itself; why stands in {dagster.log_file}")
+    _prepare_database(settings, console)
+    console.print("▸ Dagster is starting")
+    dagster = DagsterProcess(
+        project=project_dir(),
+        home=dagster_home(),
+        port=port,
+        on_alarm=lambda line: console.print(line, style="yellow", markup=False),
+    )
+    cleanup.callback(_stop, dagster, "Dagster", console)
+    session.note(dagster_group=dagster.group)
+    dagster.wait_until_loaded()
+    _print_addresses(settings, console, dagster, server)
+    dagster.wait()
+    raise LocalServerError(f"Dagster ended by itself; why stands in {dagster.log_file}")
 
 
 def _prepare_database(settings: Settings, console: Console) -> None:

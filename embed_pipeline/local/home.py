@@ -64,13 +64,17 @@ class ServerHome:
     def read_connection(self) -> dict[str, str]:
         """What ``connection.json`` holds; empty if it is not there."""
         try:
-            return json.loads(self.connection_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            content = json.loads(self.connection_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             return {}
+        return content if isinstance(content, dict) else {}
 
     def last_port(self) -> int | None:
         """The port of the last start."""
-        return urlsplit(self.read_connection().get("uri", "")).port
+        try:
+            return urlsplit(self.read_connection().get("uri", "")).port
+        except ValueError:
+            return None
 
     def write_connection(self, uri: str) -> None:
         """Tell the rest of the project where the server is."""

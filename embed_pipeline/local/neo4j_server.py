@@ -123,6 +123,8 @@ class Neo4jServer:
             if self._find() is not None:
                 self._check_same_address()
                 return False
+            if (crashed := process.read_pid(self._home.pid_file)) is not None:
+                process.wait_for_remains(crashed)
             # The cheap checks come first: nobody wants to learn after a download that a port
             # is taken.
             check_port(self.bolt_port)

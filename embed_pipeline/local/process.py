@@ -13,6 +13,7 @@ from embed_pipeline.local.errors import LocalServerError
 
 POLL_SECONDS: Final = 0.05
 LAUNCH_TIMEOUT: Final = timedelta(seconds=10)
+REMAINS_TIMEOUT: Final = timedelta(seconds=10)
 
 LAUNCH: Final = """
 /bin/sh -c 'printf "%s\\n" "$$" > "$0.new" && mv "$0.new" "$0" && exec "$@"' "$@" &
@@ -85,6 +86,30 @@ def command_line(pid: int) -> list[str]:
         return []
 
 
+def wait_for_remains(pid: int) -> None:
+    """Return when a process that is ending has given back its ports and files.
+
+    A killed process has no command line at once, but its other threads, and with them its
+    listening port, live on for up to a second.
+    """
+    deadline = time.monotonic() + REMAINS_TIMEOUT.total_seconds()
+    while _is_ending(pid) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+
+
+def _is_ending(pid: int) -> bool:
+    import psutil
+
+    if command_line(pid):
+        return False
+    try:
+        remains = psutil.Process(pid)
+        # A zombie of one thread holds nothing, and where nobody collects it, it stays for ever.
+        return remains.status() != psutil.STATUS_ZOMBIE or remains.num_threads() > 1
+    except (psutil.Error, ValueError, OverflowError):
+        return False
+
+
 def running_since(pid: int) -> datetime | None:
     """When the process was started; None if it is gone."""
     import psutil
@@ -116,4 +141,5 @@ def _signal_and_wait(pid: int, number: int, *, argument: str, patience: timedelt
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)
+    wait_for_remains(pid)
     return True

@@ -1,20 +1,23 @@
 """A small Cypher prompt, since the server comes without ``cypher-shell``."""
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, TextIO
 
-from neo4j import Driver, EagerResult, GraphDatabase, Query
+from neo4j import Driver, EagerResult, GraphDatabase, NotificationMinimumSeverity, Query
 from neo4j.exceptions import DriverError, Neo4jError
+from neo4j.graph import Node, Relationship
+from neo4j.time import Date, DateTime, Duration, Time
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 PROMPT: Final = "neo4j> "
-CONTINUATION: Final = "   ... "
 HELP: Final = "Statements end with ';'. :quit or Ctrl-D ends, Ctrl-C drops what was typed."
 QUIT: Final = frozenset({":quit", ":exit", ":q"})
 QUOTES: Final = "'\"`"
+COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def shell(uri: str, auth: tuple[str, str], database: str = "neo4j") -> int:
@@ -30,7 +33,8 @@ def shell(uri: str, auth: tuple[str, str], database: str = "neo4j") -> int:
 
         console.print(HELP, style="dim")
     lines = _typed_lines(console) if interactive else _piped_lines(sys.stdin)
-    with GraphDatabase.driver(uri, auth=auth) as driver:
+    quiet = NotificationMinimumSeverity.OFF
+    with GraphDatabase.driver(uri, auth=auth, notifications_min_severity=quiet) as driver:
         for statement in statements(lines):
             if not _run(driver, statement, database, console) and not interactive:
                 return 1
@@ -54,7 +58,7 @@ def statements(lines: Iterator[str | None]) -> Iterator[str]:
             statement, text = text[:end].strip(), text[end + 1 :]
             if statement:
                 yield statement
-    if text.strip():
+    if COMMENT.sub("", text).strip():
         yield text.strip()
 
 
@@ -95,7 +99,9 @@ def _typed_lines(console: Console) -> Iterator[str | None]:
             console.print()
             yield None
         except EOFError:
+            # Half a statement may mean the opposite of the whole one: it is not run.
             console.print()
+            yield None
             return
 
 
@@ -111,10 +117,10 @@ def _run(driver: Driver, statement: str, database: str, console: Console) -> boo
             # from the person at the prompt, who may run anything: no injection to guard against.
             result = session.run(Query(statement)).to_eager_result()  # pyright: ignore[reportArgumentType]
     except (Neo4jError, DriverError) as error:
-        console.print(f"[red]{escape(_in_one_line(error))}[/red]")
+        console.print(_in_one_line(error), style="red", markup=False, soft_wrap=True)
         return False
     except KeyboardInterrupt:
-        console.print("[red]interrupted[/red]")
+        console.print("interrupted", style="red")
         return False
     _show(result, console)
     return True
@@ -137,7 +143,27 @@ def _show(result: EagerResult, console: Console) -> None:
 
 
 def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else repr(value)
+    match value:
+        case str():
+            return value
+        case Node():
+            return f"({''.join(f':{label}' for label in sorted(value.labels))} {_as_map(value)})"
+        case Relationship():
+            return f"[:{value.type} {_as_map(value)}]"
+        case list():
+            return f"[{', '.join(map(_as_text, value))}]"
+        case dict():
+            return _as_map(value)
+        case Date() | DateTime() | Duration() | Time():
+            return value.iso_format()
+        case None:
+            return "null"
+        case _:
+            return str(value)
+
+
+def _as_map(value: Mapping[str, object]) -> str:
+    return f"{{{', '.join(f'{key}: {_as_text(item)}' for key, item in value.items())}}}"
 
 
 def _in_one_line(error: Neo4jError | DriverError) -> str:

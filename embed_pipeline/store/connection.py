@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Final, TypeAlias
 
 from neo4j import AsyncDriver, AsyncGraphDatabase, NotificationMinimumSeverity
 from neo4j import exceptions as neo4j_errors
@@ -17,6 +17,9 @@ from embed_pipeline.domain.errors import (
     UnreachableError,
 )
 from embed_pipeline.domain.neo4j_uri import ALLOWED_URI, holds_credentials, is_neo4j_uri
+
+Driver: TypeAlias = AsyncDriver
+"""An open driver, for those who hand it on and need not know the package it comes from."""
 
 CONNECT_SECONDS: Final = 5.0
 ACQUIRE_SECONDS: Final = 10.0

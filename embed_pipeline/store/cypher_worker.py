@@ -34,7 +34,7 @@ RETURN queue {.*} AS queue, now,
   } AS held,
   COLLECT {
     MATCH (job:EmbedPending) WHERE job.run_after <= now
-    RETURN job.id ORDER BY job.run_after LIMIT $limit
+    RETURN job.id ORDER BY job.run_after LIMIT $sweep
   } AS due,
   COLLECT {
     MATCH (job:EmbedPending) WHERE job.suspect_at IS NOT NULL

@@ -93,3 +93,21 @@ def is_held(properties: Properties | None, lease: Lease) -> bool:
         and properties["fence"] == lease.fence
         and properties.get("lock_owner") == lease.owner
     )
+
+
+def is_owned(properties: Properties, owner: str) -> bool:
+    """Say whether the job is held by this owner, or by one of this run."""
+    holder = properties.get("lock_owner") or ""
+    is_leased = properties["status"] == JobStatus.PROCESSING
+    return is_leased and (holder == owner or holder.startswith(f"{owner}/"))
+
+
+def settled_as(properties: Properties | None, lease: Lease) -> str | None:
+    """How this lease ended, if the job still remembers: the call was applied, its answer lost."""
+    if (
+        properties is not None
+        and properties.get("settled_fence") == lease.fence
+        and properties.get("last_owner") == lease.owner
+    ):
+        return properties.get("settled_as")
+    return None

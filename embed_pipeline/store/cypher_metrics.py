@@ -1,0 +1,46 @@
+"""The statements behind the figures; all but the last two cost the same for any queue."""
+
+from typing import Final, LiteralString
+
+LANES: Final[LiteralString] = """
+WITH coalesce($now, datetime.realtime().epochMillis) AS now
+RETURN now,
+  COUNT { MATCH (job:EmbedPending) WHERE job.run_after > now } AS delayed,
+  COUNT { MATCH (job:EmbedPending) WHERE job.run_after <= now } AS due_retries,
+  COUNT { MATCH (job:EmbedPending) WHERE job.suspect_at IS NOT NULL } AS suspects,
+  COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until < now } AS expired,
+  COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until IS NULL } AS without_lock,
+  COLLECT {
+    MATCH (job:EmbedPending) WHERE job.ready_at IS NOT NULL
+    RETURN job.ready_at ORDER BY job.ready_at LIMIT 1
+  } + COLLECT {
+    MATCH (job:EmbedPending) WHERE job.suspect_at IS NOT NULL
+    RETURN job.suspect_at ORDER BY job.suspect_at LIMIT 1
+  } + COLLECT {
+    MATCH (job:EmbedPending) WHERE job.run_after <= now
+    RETURN job.run_after ORDER BY job.run_after LIMIT 1
+  } AS oldest_pending,
+  COLLECT {
+    MATCH (job:EmbedProcessing) WHERE job.lock_until < now
+    RETURN job.lock_until ORDER BY job.lock_until LIMIT 1
+  } AS oldest_expired
+"""
+"""Heads of the lanes, and what is overdue. A retry that is not due yet is not waiting for anybody,
+so it does not count as the oldest."""
+
+ENDED: Final[LiteralString] = """
+MATCH (job:EmbedJob) WHERE job.processed_at > $since
+RETURN job.status AS status, job.attempts AS attempts, count(job) AS jobs
+"""
+"""Jobs that ended since then: cost is that of the window."""
+
+CATEGORIES: Final[LiteralString] = """
+MATCH (job:EmbedFailed)
+RETURN coalesce(job.error_category, 'TRANSIENT') AS category, count(job) AS jobs
+"""
+"""All failed jobs by category: cost is that of the failed jobs."""
+
+READ_COUNTERS: Final[LiteralString] = """
+OPTIONAL MATCH (counters:EmbedCounters {name: $queue})
+RETURN counters {.*} AS counters
+"""

@@ -1,0 +1,42 @@
+"""The statements of the scan; written for a shape by ``for_shape``."""
+
+from typing import Final, LiteralString
+
+SCAN_ENTITIES: Final[LiteralString] = """
+CALL () {
+  MATCH (entity:%label%)
+  WHERE entity.%key% > $after AND entity.%valid_to% IS NULL
+  RETURN entity ORDER BY entity.%key% LIMIT $limit
+}
+WITH entity, coalesce(entity.%version%, 1) AS version
+RETURN entity.%key% AS uid, version,
+  entity.%vector% IS NOT NULL AS has_vector, size(entity.%vector%) AS dimensions,
+  entity.%vector_model% AS vector_model, entity.%vector_hash% AS vector_hash,
+  entity.%vector_version% AS vector_version,
+  entity {.%key%, .%type%, .%observations%} AS text,
+  head(COLLECT {
+    MATCH (job:EmbedJob {entity_uid: entity.%key%, model: $model, version: version})
+    RETURN job.status
+  }) AS job_status
+"""
+"""A page of current entities in order of their keys, each with its job; walks the index once."""
+
+COUNT_ORPHANS: Final[LiteralString] = """
+MATCH (entity:%label%)
+WHERE entity.%key% > $after AND ($until IS NULL OR entity.%key% <= $until)
+  AND entity.%valid_to% IS NOT NULL AND entity.%vector% IS NOT NULL
+RETURN count(entity) AS orphans
+"""
+"""Vectors of the same page on entities that are history."""
+
+CLEAR_ORPHANS: Final[LiteralString] = """
+MATCH (entity:%label%)
+WHERE entity.%key% > $after AND ($until IS NULL OR entity.%key% <= $until)
+  AND entity.%valid_to% IS NOT NULL AND entity.%vector% IS NOT NULL
+SET entity._embed_lock = $token
+WITH entity WHERE entity.%valid_to% IS NOT NULL
+REMOVE entity.%vector%, entity._embed_lock, entity.%vector_model%, entity.%vector_hash%,
+  entity.%vector_version%, entity.%vector_job%
+RETURN count(entity) AS orphans
+"""
+"""Take those vectors out of the index."""

@@ -1,0 +1,170 @@
+"""How jobs come into being, also inside a transaction of the caller."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.lifecycle import EnqueueOutcome, Existing, Move, on_enqueue
+from embed_pipeline.store import cypher_admin as cypher
+from embed_pipeline.store.changes import BY_QUEUE, cancelled, promoted, reopened
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Transaction, fetch
+from embed_pipeline.store.records import Properties
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+
+
+async def enqueue(
+    tx: Transaction,
+    config: QueueConfig,
+    jobs: Sequence[NewJob],
+    *,
+    max_attempts: int | None = None,
+    token: str | None = None,
+    now: int | None = None,
+) -> list[EnqueueOutcome]:
+    """Make sure that each key has its job; commits together with whatever else ``tx`` does.
+
+    Write the entity before the call: entities are locked before jobs everywhere.
+    """
+    token = token or new_token()
+    attempts = max_attempts or config.max_attempts
+    wishes = _merge(jobs)
+    rows = [_row(index, wish) for index, wish in enumerate(wishes)]
+    records = await fetch(
+        tx, cypher.ENSURE_JOBS, rows=rows, max_attempts=attempts, token=token, now=now
+    )
+    outcomes: dict[tuple[str, str, int], EnqueueOutcome] = {}
+    existing: dict[str, NewJob] = {}
+    for record in records:
+        wish = wishes[record["index"]]
+        outcomes[wish.key] = EnqueueOutcome.CREATED if record["created"] else EnqueueOutcome.PRESENT
+        if not record["created"] and _may_change(record["job"], wish):
+            existing[record["job"]["id"]] = wish
+    locked, at = await lock_jobs(tx, existing, token=token, now=now)
+    for id_, job in locked.items():
+        outcomes[existing[id_].key] = on_enqueue(_existing(job), existing[id_])
+    reopenings = [
+        reopened(
+            job,
+            Move.REVIVE,
+            now=at,
+            priority=existing[id_].priority,
+            text_hash=existing[id_].text_hash,
+            max_attempts=attempts,
+        )
+        for id_, job in locked.items()
+        if outcomes[existing[id_].key] is EnqueueOutcome.REVIVED
+    ]
+    patches = [
+        {"id": id_, "properties": properties}
+        for id_, job in locked.items()
+        if (properties := _patch(job, existing[id_], outcomes[existing[id_].key]))
+    ]
+    await change_jobs(tx, reopenings)
+    if patches:
+        await fetch(tx, cypher.PATCH_JOBS, rows=patches)
+    superseded = await _supersede(
+        tx,
+        [row for row, wish in zip(rows, wishes, strict=True) if _is_new(outcomes[wish.key])],
+        token=token,
+        now=now,
+    )
+    counts = {"revived": len(reopenings), "superseded": superseded}
+    await count(tx, config.queue, counts, token=token)
+    return _in_order(jobs, outcomes)
+
+
+async def _supersede(
+    tx: Transaction, rows: list[dict[str, Any]], *, token: str, now: int | None
+) -> int:
+    if not any(row["version"] > 1 for row in rows):
+        return 0
+    records = await fetch(tx, cypher.PICK_OLDER, rows=rows)
+    newer = {record["id"]: record["version"] for record in records}
+    jobs, at = await lock_jobs(tx, newer, token=token, now=now)
+    changes = [
+        cancelled(job, now=at, by=BY_QUEUE, reason=f"superseded by version {newer[id_]}")
+        for id_, job in jobs.items()
+        if job["status"] == JobStatus.PENDING
+    ]
+    await change_jobs(tx, changes)
+    return len(changes)
+
+
+def _merge(jobs: Sequence[NewJob]) -> list[NewJob]:
+    """One wish per key, in the order in which keys are locked."""
+    merged: dict[tuple[str, str, int], NewJob] = {}
+    for job in jobs:
+        other = merged.get(job.key)
+        merged[job.key] = (
+            job
+            if other is None
+            else replace(
+                job,
+                priority=max(job.priority, other.priority),
+                text_hash=job.text_hash or other.text_hash,
+                force=job.force or other.force,
+            )
+        )
+    return [merged[key] for key in sorted(merged)]
+
+
+def _row(index: int, wish: NewJob) -> dict[str, Any]:
+    return {
+        "index": index,
+        "entity_uid": wish.entity_uid,
+        "model": wish.model,
+        "version": wish.version,
+        "priority": wish.priority,
+        "text_hash": wish.text_hash,
+    }
+
+
+def _existing(job: Properties) -> Existing:
+    return Existing(
+        status=JobStatus(job["status"]),
+        priority=job["priority"],
+        text_hash=job.get("text_hash"),
+        is_cancelled_by_operator=job.get("cancelled_by") not in (None, BY_QUEUE),
+    )
+
+
+def _may_change(job: Properties, wish: NewJob) -> bool:
+    """Decide from an unlocked read whether the job is worth a lock.
+
+    A pending job that is not promoted needs none: whatever happens to it next, its completion
+    compares the text under the lock of the entity.
+    """
+    if job["status"] == JobStatus.PENDING:
+        return wish.priority > job["priority"]
+    is_other = wish.text_hash is not None and wish.text_hash != job.get("text_hash")
+    return wish.force or is_other or job["status"] == JobStatus.CANCELLED
+
+
+def _patch(job: Properties, wish: NewJob, outcome: EnqueueOutcome) -> dict[str, Any]:
+    if outcome is EnqueueOutcome.PROMOTED:
+        return promoted(job, priority=wish.priority)
+    if outcome is not EnqueueOutcome.PRESENT or wish.text_hash is None:
+        return {}
+    # A failure of the text in flight must not count against the one asked for now, and a job
+    # cancelled before its text was known notices the next change.
+    if job["status"] == JobStatus.PROCESSING or job.get("text_hash") is None:
+        return {"text_hash": wish.text_hash}
+    return {}
+
+
+def _is_new(outcome: EnqueueOutcome) -> bool:
+    return outcome in (EnqueueOutcome.CREATED, EnqueueOutcome.REVIVED)
+
+
+def _in_order(
+    jobs: Sequence[NewJob], outcomes: dict[tuple[str, str, int], EnqueueOutcome]
+) -> list[EnqueueOutcome]:
+    """The first wish for a key gets its outcome; a repetition finds the job present."""
+    seen: set[tuple[str, str, int]] = set()
+    answers: list[EnqueueOutcome] = []
+    for job in jobs:
+        answers.append(EnqueueOutcome.PRESENT if job.key in seen else outcomes[job.key])
+        seen.add(job.key)
+    return answers

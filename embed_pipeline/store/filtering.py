@@ -1,0 +1,101 @@
+"""A filter as parameters, and changes that walk over all jobs it means."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.results import BulkReport
+from embed_pipeline.store import cypher_admin as cypher
+from embed_pipeline.store.changes import Change
+from embed_pipeline.store.database import Database, Transaction, fetch, to_ms
+from embed_pipeline.store.records import Properties
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+
+PAGE: Final = 500
+MAX_REPORTED_IDS: Final = 1_000
+
+Decide = Callable[[Properties, int], Change | None]
+"""A locked job and the time in; what to change, or nothing, out."""
+
+
+def filter_parameters(which: JobFilter, *, exclude: ErrorCategory | None = None) -> dict[str, Any]:
+    """The parameters of every statement that filters."""
+    return {
+        "ids": sorted(which.ids) if which.ids is not None else None,
+        "statuses": sorted(which.statuses) if which.statuses is not None else None,
+        "model": which.model,
+        "entity_uids": list(which.entity_uids) if which.entity_uids is not None else None,
+        "categories": sorted(which.categories) if which.categories is not None else None,
+        "excluded_category": exclude,
+        "owner": which.owner,
+        "created_before": to_ms(which.created_before) if which.created_before else None,
+        "ended_before": to_ms(which.ended_before) if which.ended_before else None,
+        "has_lock": which.has_lock,
+    }
+
+
+async def read_page(
+    tx: Transaction, parameters: dict[str, Any], *, limit: int, after: str
+) -> list[Properties]:
+    """Read a page of jobs in order of their ids."""
+    statement = cypher.SCAN_JOBS if parameters["ids"] is None else cypher.SEEK_JOBS
+    records = await fetch(tx, statement, **parameters, limit=limit, after=after)
+    return [record["job"] for record in records]
+
+
+async def preview(database: Database, parameters: dict[str, Any]) -> BulkReport:
+    """Say what a change would touch; changes nothing."""
+
+    async def work(tx: Transaction) -> BulkReport:
+        records = await fetch(tx, cypher.COUNT_FILTERED, **parameters)
+        page = await read_page(tx, parameters, limit=MAX_REPORTED_IDS, after="")
+        counts = {JobStatus(record["status"]): record["jobs"] for record in records}
+        ids = tuple(job["id"] for job in page)
+        return BulkReport(sum(counts.values()), ids, is_preview=True, counts=counts)
+
+    return await database.read(work)
+
+
+async def change_all(
+    database: Database, queue: str, parameters: dict[str, Any], decide: Decide, *, counter: str
+) -> BulkReport:
+    """Walk over the jobs page by page; each page is locked, read again and changed."""
+    changed: Counter[JobStatus] = Counter()
+    ids: list[str] = []
+    after = ""
+    while True:
+        last, changes = await _change_page(
+            database, queue, parameters, decide, counter=counter, after=after
+        )
+        changed.update(change.before for change in changes)
+        ids += [change.job_id for change in changes[: MAX_REPORTED_IDS - len(ids)]]
+        if last is None:
+            return BulkReport(changed.total(), tuple(ids), is_preview=False, counts=changed)
+        after = last
+
+
+async def _change_page(
+    database: Database,
+    queue: str,
+    parameters: dict[str, Any],
+    decide: Decide,
+    *,
+    counter: str,
+    after: str,
+) -> tuple[str | None, list[Change]]:
+    token = new_token()
+
+    async def work(tx: Transaction) -> tuple[str | None, list[Change]]:
+        page = await read_page(tx, parameters, limit=PAGE, after=after)
+        jobs, now = await lock_jobs(
+            tx, (job["id"] for job in page), token=token, now=database.now_ms
+        )
+        changes = [change for job in jobs.values() if (change := decide(job, now))]
+        await change_jobs(tx, changes)
+        await count(tx, queue, {counter: len(changes)}, token=token)
+        return (page[-1]["id"] if len(page) == PAGE else None), changes
+
+    return await database.write(work)

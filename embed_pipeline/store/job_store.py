@@ -1,0 +1,176 @@
+"""The worker's side of the queue."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from embed_pipeline.domain.errors import ConfigurationError, InvalidJobError
+from embed_pipeline.domain.fairness import Lane
+from embed_pipeline.domain.job import LONGEST_LEASE, JobStatus, Lease
+from embed_pipeline.domain.lifecycle import Move
+from embed_pipeline.domain.results import (
+    Beat,
+    Completion,
+    CompletionOutcome,
+    Failure,
+    FailureOutcome,
+    LeaseBatch,
+    LoadedEntity,
+    RecoveredJob,
+)
+from embed_pipeline.store import cypher_worker as cypher
+from embed_pipeline.store.changes import back_to_pending
+from embed_pipeline.store.completing import complete, find_vectors, load
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, from_ms
+from embed_pipeline.store.failing import fail
+from embed_pipeline.store.leasing import lease
+from embed_pipeline.store.records import is_held, lease_rows, settled_as
+from embed_pipeline.store.recovering import recover_expired
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+
+
+@dataclass(frozen=True, slots=True)
+class Neo4jJobStore:
+    """Leases, and everything that takes one."""
+
+    database: Database
+    config: QueueConfig
+
+    async def lease(
+        self,
+        *,
+        owner: str,
+        limit: int,
+        duration: timedelta,
+        lane: Lane = Lane.ANY,
+        request: str | None = None,
+    ) -> LeaseBatch:
+        """Take up to ``limit`` due jobs; a repeated ``request`` returns what it already holds."""
+        if not owner or limit < 1:
+            raise InvalidJobError("a lease needs an owner and a limit of at least 1")
+        _check_duration(duration)
+        token = request or new_token()
+
+        async def work(tx: Transaction) -> LeaseBatch:
+            return await lease(
+                tx,
+                self.config,
+                owner=owner,
+                limit=limit,
+                duration=duration,
+                lane=lane,
+                token=token,
+                now=self.database.now_ms,
+            )
+
+        return await self.database.write(work)
+
+    async def heartbeat(self, leases: Sequence[Lease], *, duration: timedelta) -> Beat:
+        """Extend the leases that are still held, and say which are lost or cancelled."""
+        if not leases:
+            return Beat()
+        _check_duration(duration)
+        token, rows = new_token(), lease_rows(leases)
+
+        async def work(tx: Transaction) -> Beat:
+            await fetch(tx, cypher.LOCK_JOBS, ids=[row["id"] for row in rows], token=token)
+            extended = await fetch(
+                tx,
+                cypher.EXTEND_LEASES,
+                leases=rows,
+                duration=duration_ms(duration),
+                now=self.database.now_ms,
+            )
+            if len(extended) == len(rows):
+                return Beat(held=tuple(leases), lock_until=from_ms(extended[0]["lock_until"]))
+            beat = await _look(tx, leases, rows)
+            lost = len(beat.lost) + len(beat.cancelled)
+            await count(tx, self.config.queue, {"fenced": lost}, token=token)
+            return beat
+
+        return await self.database.write(work)
+
+    async def check(self, leases: Sequence[Lease]) -> Beat:
+        """Say which leases are still held; changes nothing."""
+        if not leases:
+            return Beat()
+        rows = lease_rows(leases)
+        return await self.database.read(lambda tx: _look(tx, leases, rows))
+
+    async def load(self, leases: Sequence[Lease]) -> list[LoadedEntity]:
+        """Read the entities; jobs of vanished or newer ones are cancelled at once."""
+        return await load(self.database, self.config, leases) if leases else []
+
+    async def find_vectors(
+        self, hashes: Sequence[str], *, model: str, dimensions: int
+    ) -> Mapping[str, list[float]]:
+        """Vectors of texts that were embedded before, by hash."""
+        return await find_vectors(self.database, self.config, hashes, model, dimensions)
+
+    async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
+        """Store vectors and finish jobs in one transaction; one outcome per row, in order."""
+        return await complete(self.database, self.config, rows) if rows else []
+
+    async def fail(self, rows: Sequence[Failure]) -> list[FailureOutcome]:
+        """Record failures and let the retry policy decide; one outcome per row, in order."""
+        return await fail(self.database, self.config, rows) if rows else []
+
+    async def release(self, leases: Sequence[Lease]) -> int:
+        """Give jobs back untried, attempt refunded; returns how many were still held."""
+        if not leases:
+            return 0
+        token = new_token()
+
+        async def work(tx: Transaction) -> int:
+            jobs, now = await lock_jobs(
+                tx, (lease.job_id for lease in leases), token=token, now=self.database.now_ms
+            )
+            held = [jobs[x.job_id] for x in leases if is_held(jobs.get(x.job_id), x)]
+            endings = [settled_as(jobs.get(x.job_id), x) for x in leases]
+            repeated = endings.count(Move.RELEASE)
+            changes = [
+                back_to_pending(
+                    job, Move.RELEASE, now=now, is_refunded=True, settled_as=Move.RELEASE
+                )
+                for job in held
+            ]
+            await change_jobs(tx, changes)
+            # What the worker itself has completed or failed is not lost, only settled.
+            fenced = endings.count(None) - len(held)
+            counts = {"released": len(held), "fenced": fenced}
+            await count(tx, self.config.queue, counts, token=token)
+            return len(held) + repeated
+
+        return await self.database.write(work)
+
+    async def recover_expired(
+        self, *, limit: int, grace: timedelta = timedelta(0)
+    ) -> list[RecoveredJob]:
+        """Take expired leases away, oldest first."""
+        return await recover_expired(self.database, self.config, limit=limit, grace=grace)
+
+
+async def _look(tx: Transaction, leases: Sequence[Lease], rows: list[dict[str, Any]]) -> Beat:
+    records = await fetch(tx, cypher.READ_LEASES, leases=rows)
+    found = {record["id"]: record for record in records}
+    held: list[Lease] = []
+    cancelled: list[Lease] = []
+    lost: list[Lease] = []
+    for lease_ in leases:
+        record = found.get(lease_.job_id)
+        if record is None or record["fence"] != lease_.fence:
+            lost.append(lease_)
+        elif record["owner"] == lease_.owner:
+            held.append(lease_)
+        elif record["status"] == JobStatus.CANCELLED:
+            cancelled.append(lease_)
+        else:
+            lost.append(lease_)
+    return Beat(tuple(held), tuple(cancelled), tuple(lost))
+
+
+def _check_duration(duration: timedelta) -> None:
+    if not timedelta(0) < duration <= LONGEST_LEASE:
+        raise ConfigurationError(f"a lease lasts more than 0 and at most {LONGEST_LEASE}")

@@ -1,0 +1,101 @@
+"""How jobs are given out."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from embed_pipeline.domain.breaker import BreakerStatus, allowed_jobs
+from embed_pipeline.domain.errors import SchemaError
+from embed_pipeline.domain.fairness import Lane, slots_for_oldest, suspects_first
+from embed_pipeline.domain.results import LeaseBatch
+from embed_pipeline.store import cypher_worker as cypher
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher_admin import PROBE_BREAKER
+from embed_pipeline.store.database import Transaction, duration_ms, fetch, fetch_one, moment
+from embed_pipeline.store.queue_state import read_breaker
+from embed_pipeline.store.records import to_leased_job
+
+_SMALLEST_SWEEP: Final = 100
+"""Retries whose time has come enter their lanes at least so many at a time."""
+
+
+async def lease(
+    tx: Transaction,
+    config: QueueConfig,
+    *,
+    owner: str,
+    limit: int,
+    duration: timedelta,
+    lane: Lane,
+    token: str,
+    now: int | None,
+) -> LeaseBatch:
+    """Give out jobs by the rules of ``domain.fairness``, under the mutex of the queue."""
+    if not await fetch(tx, cypher.LOCK_QUEUE, queue=config.queue, token=token):
+        raise SchemaError(f"there is no queue {config.queue!r}; run 'embed-pipeline init'")
+    heads = await _read_heads(tx, config, limit=limit, token=token, now=now)
+    if heads["held"]:
+        return LeaseBatch(tuple(to_leased_job(job) for job in heads["held"]))
+    queue = heads["queue"]
+    if queue.get("paused"):
+        return LeaseBatch(refusal=f"paused by {queue.get('paused_by')}")
+    breaker = read_breaker(queue)
+    allowed = allowed_jobs(breaker, moment(heads["now"]), limit)
+    if allowed == 0:
+        return LeaseBatch(refusal=f"breaker open: {breaker.reason}")
+    if heads["due"]:
+        await fetch(tx, cypher.LOCK_JOBS, ids=sorted(heads["due"]), token=token)
+        await fetch(tx, cypher.ENTER_LANES, ids=sorted(heads["due"]))
+        heads = await _read_heads(tx, config, limit=limit, token=token, now=now)
+    ids, slots = _choose(heads, lane, allowed)
+    if not ids:
+        return LeaseBatch()
+    await fetch(tx, cypher.LOCK_JOBS, ids=sorted(ids), token=token)
+    records = await fetch(
+        tx,
+        cypher.CLAIM_JOBS,
+        ids=sorted(ids),
+        owner=owner,
+        token=token,
+        queue=config.queue,
+        slots=slots,
+        duration=duration_ms(duration),
+        now=now,
+    )
+    if records and breaker.status is not BreakerStatus.CLOSED:
+        until = heads["now"] + duration_ms(duration)
+        await fetch(tx, PROBE_BREAKER, queue=config.queue, probe_at=until)
+    leased = {record["job"]["id"]: to_leased_job(record["job"]) for record in records}
+    return LeaseBatch(tuple(leased[id_] for id_ in ids if id_ in leased))
+
+
+async def _read_heads(
+    tx: Transaction, config: QueueConfig, *, limit: int, token: str, now: int | None
+) -> dict[str, Any]:
+    record = await fetch_one(
+        tx,
+        cypher.READ_QUEUE,
+        queue=config.queue,
+        token=token,
+        limit=limit,
+        sweep=max(limit, _SMALLEST_SWEEP),
+        oldest=slots_for_oldest(9, limit),
+        now=now,
+    )
+    return record.data()
+
+
+def _choose(heads: dict[str, Any], lane: Lane, limit: int) -> tuple[list[str], int]:
+    """The ids to lease, most urgent first, and how many count for the share of the oldest."""
+    queue, suspects = heads["queue"], heads["suspects"]
+    if suspects and suspects_first(queue["turns"], lane):
+        return suspects, 0
+    if lane is Lane.SUSPECT:
+        return [], 0
+    oldest = heads["oldest"][: slots_for_oldest(queue["slots"], limit)]
+    chosen = dict.fromkeys([*oldest, *heads["urgent"]])
+    ids = list(chosen)[:limit]
+    if ids:
+        # In the order of urgency; an old job that is not urgent comes last.
+        urgency = {id_: place for place, id_ in enumerate(heads["urgent"])}
+        return sorted(ids, key=lambda id_: urgency.get(id_, len(urgency))), len(ids)
+    return (suspects if lane is Lane.ANY else []), 0

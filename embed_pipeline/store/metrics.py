@@ -1,0 +1,78 @@
+"""One reading of all figures of the queue."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics
+from embed_pipeline.store import cypher_metrics as cypher
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher_admin import COUNT_JOBS, READ_STATE
+from embed_pipeline.store.database import (
+    Database,
+    Transaction,
+    duration_ms,
+    fetch,
+    fetch_one,
+    moment,
+)
+from embed_pipeline.store.queue_state import read_state
+
+
+@dataclass(frozen=True, slots=True)
+class Neo4jQueueMetrics:
+    """Reads the figures."""
+
+    database: Database
+    config: QueueConfig
+
+    async def read(self, *, window: timedelta = timedelta(minutes=5)) -> QueueMetrics:
+        """Take one reading; ``window`` is what "lately" means."""
+
+        async def work(tx: Transaction) -> QueueMetrics:
+            now_ms = self.database.now_ms
+            counts = await fetch_one(tx, COUNT_JOBS)
+            lanes = await fetch_one(tx, cypher.LANES, now=now_ms)
+            now = lanes["now"]
+            ended = await fetch(tx, cypher.ENDED, since=now - duration_ms(window))
+            categories = await fetch(tx, cypher.CATEGORIES)
+            counters = await fetch_one(tx, cypher.READ_COUNTERS, queue=self.config.queue)
+            queue = await fetch_one(tx, READ_STATE, queue=self.config.queue, now=now_ms)
+            by_status = _tally(ended, "status")
+            away = lanes["delayed"] + lanes["due_retries"] + lanes["suspects"]
+            return QueueMetrics(
+                at=moment(now),
+                counts={status: counts[status.value] for status in JobStatus},
+                ready=counts["pending"] - away,
+                delayed=lanes["delayed"],
+                due_retries=lanes["due_retries"],
+                suspects=lanes["suspects"],
+                oldest_pending=_age(lanes["oldest_pending"], now),
+                expired_leases=lanes["expired"],
+                oldest_expired=_age(lanes["oldest_expired"], now),
+                without_lock=lanes["without_lock"],
+                window=window,
+                completed_in_window=by_status["completed"],
+                failed_in_window=by_status["failed"],
+                cancelled_in_window=by_status["cancelled"],
+                attempts=dict(sorted(_tally(ended, "attempts").items())),
+                categories={c: _tally(categories, "category")[c.value] for c in ErrorCategory},
+                counters={n: (counters["counters"] or {}).get(n, 0) for n in COUNTERS},
+                state=read_state(queue["queue"]),
+            )
+
+        return await self.database.read(work)
+
+
+def _tally(records: list[Any], column: str) -> Counter[Any]:
+    tally: Counter[Any] = Counter()
+    for record in records:
+        tally[record[column]] += record["jobs"]
+    return tally
+
+
+def _age(moments: list[int], now: int) -> timedelta | None:
+    return timedelta(milliseconds=max(0, now - min(moments))) if moments else None

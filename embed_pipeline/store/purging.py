@@ -1,0 +1,85 @@
+"""Deletes finished jobs whose retention is over."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from neo4j import Record
+
+from embed_pipeline.domain.errors import CleanupFailedError, ConfigurationError
+from embed_pipeline.domain.redact import redact
+from embed_pipeline.domain.results import PurgeReport
+from embed_pipeline.store import cypher_purge as cypher
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Database, duration_ms, fetch_one
+from embed_pipeline.store.transactions import new_token
+
+logger = logging.getLogger(__name__)
+
+BATCH: Final = 1_000
+SHORTEST_RETENTION: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Neo4jPurge:
+    """The clean-up; through APOC where the server has it."""
+
+    database: Database
+    config: QueueConfig
+
+    async def purge_terminal(
+        self, *, retention: timedelta, dry_run: bool = False, use_apoc: bool | None = None
+    ) -> PurgeReport:
+        """Delete completed, failed and cancelled jobs that ended before the retention.
+
+        Raises:
+            CleanupFailedError: a batch was rolled back; what the others deleted stays deleted.
+        """
+        # A negative retention deletes everything, a null one nothing: neither may pass.
+        if retention < SHORTEST_RETENTION:
+            raise ConfigurationError(f"the retention must be at least {SHORTEST_RETENTION}")
+        found = await self.database.read(
+            lambda tx: fetch_one(
+                tx,
+                cypher.COUNT_EXPIRED,
+                now=self.database.now_ms,
+                retention=duration_ms(retention),
+            )
+        )
+        has_apoc = await self._has_apoc() if use_apoc is None else use_apoc
+        if dry_run or found["jobs"] == 0:
+            deleted = found["jobs"] if dry_run else 0
+            return PurgeReport(deleted, 0, used_apoc=has_apoc, is_dry_run=dry_run)
+        if not has_apoc:
+            logger.warning(
+                "APOC is missing (apoc.periodic.iterate): cleaning up with CALL IN TRANSACTIONS"
+            )
+        outcome = await self._purge(found["cutoff"], has_apoc=has_apoc)
+        if outcome["failed_batches"]:
+            errors = redact("; ".join(map(str, outcome["errors"])), self.config.secrets)[:500]
+            raise CleanupFailedError(
+                f"{outcome['failed_batches']} batches were rolled back after "
+                f"{outcome['deleted']} jobs had been deleted: {errors}"
+            )
+        return PurgeReport(outcome["deleted"], 0, used_apoc=has_apoc, is_dry_run=False)
+
+    async def _purge(self, cutoff: int, *, has_apoc: bool) -> Record:
+        parameters: dict[str, Any] = {
+            "cutoff": cutoff,
+            "queue": self.config.queue,
+            "token": new_token(),
+            "batch": BATCH,
+        }
+        statement = cypher.PURGE_WITHOUT_APOC
+        if has_apoc:
+            statement = cypher.PURGE_WITH_APOC
+            parameters |= {"outer": cypher.OUTER, "inner": cypher.INNER}
+        # Auto-commit, because batches cannot commit inside another transaction.
+        async with self.database.driver.session(database=self.database.name) as session:
+            result = await session.run(statement, parameters)
+            return await result.single(strict=True)
+
+    async def _has_apoc(self) -> bool:
+        record = await self.database.read(lambda tx: fetch_one(tx, cypher.HAS_APOC))
+        return record["present"]

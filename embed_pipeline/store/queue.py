@@ -1,0 +1,65 @@
+"""Everything about one queue, ready to use."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from neo4j import AsyncDriver
+
+from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import TRANSACTION_TIMEOUT, Clock, Database
+from embed_pipeline.store.job_store import Neo4jJobStore
+from embed_pipeline.store.metrics import Neo4jQueueMetrics
+from embed_pipeline.store.purging import Neo4jPurge
+from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
+from embed_pipeline.store.queue_state import Neo4jQueueSwitch
+from embed_pipeline.store.rate_limit import Neo4jRateLimiter
+from embed_pipeline.store.reconciling import Neo4jReconciler
+from embed_pipeline.store.triggers import Neo4jTriggers
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The parts of a queue; all share one driver."""
+
+    database: Database
+    config: QueueConfig
+    jobs: Neo4jJobStore
+    admin: Neo4jQueueAdmin
+    switch: Neo4jQueueSwitch
+    metrics: Neo4jQueueMetrics
+    purge: Neo4jPurge
+
+    def limiter(self, limits: RateLimits, *, name: str = "default") -> Neo4jRateLimiter:
+        """The shared rate limit of one provider."""
+        return Neo4jRateLimiter(self.database, limits, name)
+
+    def reconciler(self, model: str) -> Neo4jReconciler:
+        """The scan for one model."""
+        return Neo4jReconciler(self.database, self.config, model)
+
+    def triggers(self, model: str) -> Neo4jTriggers:
+        """The trigger for one model."""
+        return Neo4jTriggers(self.database, self.config, model)
+
+
+def open_queue(
+    driver: AsyncDriver,
+    *,
+    database: str = "neo4j",
+    config: QueueConfig | None = None,
+    clock: Clock | None = None,
+    timeout: timedelta = TRANSACTION_TIMEOUT,
+) -> Queue:
+    """Put the parts together; ``clock`` is for tests, production asks the server for the time."""
+    config = config or QueueConfig()
+    db = Database(driver, database, clock, timeout)
+    return Queue(
+        database=db,
+        config=config,
+        jobs=Neo4jJobStore(db, config),
+        admin=Neo4jQueueAdmin(db, config),
+        switch=Neo4jQueueSwitch(db, config),
+        metrics=Neo4jQueueMetrics(db, config),
+        purge=Neo4jPurge(db, config),
+    )

@@ -1,0 +1,205 @@
+"""Everyone else's side of the queue."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError
+from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import Job, JobStatus, NewJob
+from embed_pipeline.domain.lifecycle import MOVES, EnqueueOutcome, Move
+from embed_pipeline.domain.metrics import COUNTERS
+from embed_pipeline.domain.results import BulkReport, RecoveredJob
+from embed_pipeline.store import cypher_admin as cypher
+from embed_pipeline.store import cypher_worker
+from embed_pipeline.store.changes import Change, back_to_pending, cancelled, reopened
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
+from embed_pipeline.store.enqueueing import enqueue
+from embed_pipeline.store.filtering import change_all, filter_parameters, preview, read_page
+from embed_pipeline.store.records import Properties, is_owned, to_job
+from embed_pipeline.store.recovering import recover_owner
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+
+_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Neo4jQueueAdmin:
+    """Enqueue, look, cancel, retry, pause."""
+
+    database: Database
+    config: QueueConfig
+
+    async def enqueue(
+        self, jobs: Sequence[NewJob], *, max_attempts: int | None = None
+    ) -> list[EnqueueOutcome]:
+        """Make sure that each key has its job; one outcome per job, in order."""
+        outcomes: list[EnqueueOutcome] = []
+        for start in range(0, len(jobs), _PAGE):
+            page, token = jobs[start : start + _PAGE], new_token()
+
+            async def work(
+                tx: Transaction, page: Sequence[NewJob] = page, token: str = token
+            ) -> list[EnqueueOutcome]:
+                return await enqueue(
+                    tx,
+                    self.config,
+                    page,
+                    max_attempts=max_attempts,
+                    token=token,
+                    now=self.database.now_ms,
+                )
+
+            outcomes += await self.database.write(work)
+        return outcomes
+
+    async def enqueue_in(
+        self, tx: Transaction, jobs: Sequence[NewJob], *, max_attempts: int | None = None
+    ) -> list[EnqueueOutcome]:
+        """Enqueue inside the caller's transaction: entity and job commit together or not at all."""
+        return await enqueue(
+            tx, self.config, jobs, max_attempts=max_attempts, now=self.database.now_ms
+        )
+
+    async def retry_failed(self, which: JobFilter, *, preview: bool = False) -> BulkReport:
+        """Give failed jobs a fresh start; without categories in the filter not PERMANENT ones."""
+        exclude = ErrorCategory.PERMANENT if which.categories is None else None
+        return await self._change(
+            which,
+            Move.RETRY_FAILED,
+            _retried,
+            counter="reopened",
+            is_preview=preview,
+            exclude=exclude,
+        )
+
+    async def cancel(
+        self, which: JobFilter, *, by: str, reason: str = "", preview: bool = False
+    ) -> BulkReport:
+        """Cancel what is pending or processing; terminal jobs are left alone."""
+
+        def decide(job: Properties, now: int) -> Change:
+            return cancelled(job, now=now, by=by, reason=reason)
+
+        return await self._change(
+            which, Move.CANCEL, decide, counter="cancelled", is_preview=preview
+        )
+
+    async def cancel_job(self, job_id: str, *, by: str, reason: str = "") -> None:
+        """Cancel one job.
+
+        Raises:
+            JobNotFoundError: no job has this id.
+            TransitionRefusedError: the job has ended; the message says how.
+        """
+        token = new_token()
+
+        async def work(tx: Transaction) -> None:
+            jobs, now = await lock_jobs(tx, [job_id], token=token, now=self.database.now_ms)
+            if job_id not in jobs:
+                raise JobNotFoundError(f"there is no job {job_id}")
+            await change_jobs(tx, [cancelled(jobs[job_id], now=now, by=by, reason=reason)])
+            await count(tx, self.config.queue, {"cancelled": 1}, token=token)
+
+        await self.database.write(work)
+
+    async def release_owner(self, owner: str) -> int:
+        """Give back, with refund, everything that an owner, or all owners of a run, hold.
+
+        For a worker that stopped in an orderly way. One that died may have been killed by a job:
+        use ``recover_owner``, which counts the attempt.
+        """
+        released = 0
+        while page := await self._release_page(owner):
+            released += page
+        return released
+
+    async def recover_owner(self, owner: str) -> list[RecoveredJob]:
+        """Take everything from an owner that is known to be dead, without waiting for expiry."""
+        recovered: list[RecoveredJob] = []
+        while page := await recover_owner(self.database, self.config, owner, limit=_PAGE):
+            recovered += page
+        return recovered
+
+    async def job_status(self, job_id: str) -> Job:
+        """Read one job.
+
+        Raises:
+            JobNotFoundError: no job has this id.
+        """
+        jobs = await self.find_jobs(JobFilter(ids=(job_id,)), limit=1)
+        if not jobs:
+            raise JobNotFoundError(f"there is no job {job_id}")
+        return jobs[0]
+
+    async def find_jobs(
+        self, which: JobFilter, *, limit: int = 100, after: str | None = None
+    ) -> list[Job]:
+        """Read a page of jobs, ordered by id, beginning after the id ``after``."""
+        parameters = filter_parameters(which)
+        page = await self.database.read(
+            lambda tx: read_page(tx, parameters, limit=limit, after=after or "")
+        )
+        return [to_job(job) for job in page]
+
+    async def counts(self) -> Mapping[JobStatus, int]:
+        """How many jobs each state has; zero where none."""
+        record = await self.database.read(lambda tx: fetch_one(tx, cypher.COUNT_JOBS))
+        return {status: record[status.value] for status in JobStatus}
+
+    async def count(self, counts: Mapping[str, int]) -> None:
+        """Add to the counters what only the worker sees, such as requests and tokens."""
+        if unknown := set(counts) - set(COUNTERS):
+            raise ValueError(f"unknown counters: {sorted(unknown)}")
+        token = new_token()
+        await self.database.write(lambda tx: count(tx, self.config.queue, counts, token=token))
+
+    async def _change(
+        self,
+        which: JobFilter,
+        move: Move,
+        decide: Callable[[Properties, int], Change],
+        *,
+        counter: str,
+        is_preview: bool,
+        exclude: ErrorCategory | None = None,
+    ) -> BulkReport:
+        """Change all jobs of a filter that the table of transitions lets move."""
+        sources = MOVES[move][0]
+        statuses = sources if which.statuses is None else which.statuses & sources
+        parameters = filter_parameters(replace(which, statuses=statuses), exclude=exclude)
+        if is_preview:
+            return await preview(self.database, parameters)
+
+        def guarded(job: Properties, now: int) -> Change | None:
+            is_excluded = exclude is not None and job.get("error_category") == exclude
+            is_wanted = JobStatus(job["status"]) in statuses and not is_excluded
+            return decide(job, now) if is_wanted else None
+
+        return await change_all(
+            self.database, self.config.queue, parameters, guarded, counter=counter
+        )
+
+    async def _release_page(self, owner: str) -> int:
+        token = new_token()
+
+        async def work(tx: Transaction) -> int:
+            records = await fetch(tx, cypher_worker.PICK_OWNED, owner=owner, limit=_PAGE)
+            jobs, now = await lock_jobs(
+                tx, (record["id"] for record in records), token=token, now=self.database.now_ms
+            )
+            changes = [
+                back_to_pending(job, Move.RELEASE, now=now, is_refunded=True)
+                for job in jobs.values()
+                if is_owned(job, owner)
+            ]
+            await change_jobs(tx, changes)
+            await count(tx, self.config.queue, {"released": len(changes)}, token=token)
+            return len(changes)
+
+        return await self.database.write(work)
+
+
+def _retried(job: Properties, now: int) -> Change:
+    return reopened(job, Move.RETRY_FAILED, now=now)

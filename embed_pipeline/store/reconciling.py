@@ -1,0 +1,116 @@
+"""Finds entities without their vector, whoever wrote them and however.
+
+Needs no APOC and no trigger, keeps nothing in memory but a page, and may be stopped and started
+again at any cursor: a page that is done twice enqueues nothing twice.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from embed_pipeline.domain.coverage import Coverage, EntityReading, ReconcilePage, classify
+from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.store import cypher_reconcile as cypher
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
+from embed_pipeline.store.enqueueing import enqueue
+from embed_pipeline.store.records import Properties
+from embed_pipeline.store.shape import for_shape
+from embed_pipeline.store.transactions import new_token
+
+PAGE: Final = 500
+_LIVE: Final = (JobStatus.PENDING, JobStatus.PROCESSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Neo4jReconciler:
+    """Compares every current entity with its vector, and enqueues what does not fit."""
+
+    database: Database
+    config: QueueConfig
+    model: str
+
+    async def pages(
+        self, *, after: str = "", limit: int = PAGE, clear_orphans: bool = False
+    ) -> AsyncIterator[ReconcilePage]:
+        """Scan everything from ``after`` on."""
+        cursor: str | None = after
+        while cursor is not None:
+            page = await self.page(after=cursor, limit=limit, clear_orphans=clear_orphans)
+            yield page
+            cursor = page.cursor
+
+    async def page(
+        self,
+        *,
+        after: str = "",
+        limit: int = PAGE,
+        dry_run: bool = False,
+        clear_orphans: bool = False,
+    ) -> ReconcilePage:
+        """Scan one page; ``dry_run`` only counts."""
+        token = new_token()
+
+        async def work(tx: Transaction) -> ReconcilePage:
+            statement = for_shape(cypher.SCAN_ENTITIES, self.config.shape)
+            records = await fetch(tx, statement, after=after, limit=limit, model=self.model)
+            last = records[-1]["uid"] if len(records) == limit else None
+            coverage: Counter[Coverage] = Counter()
+            waiting = 0
+            wishes: list[NewJob] = []
+            for record in records:
+                reading, hash_ = _reading(record.data()), self.config.hash_of(record["text"])
+                found = classify(
+                    reading, model=self.model, text_hash=hash_, dimensions=self.config.dimensions
+                )
+                coverage[found] += 1
+                if found in (Coverage.CURRENT, Coverage.UNEMBEDDABLE):
+                    continue
+                if reading.job_status in _LIVE:
+                    waiting += 1
+                wishes.append(self._wish(reading, hash_))
+            orphaned = await self._orphans(
+                tx, after, last, token=token, clear=clear_orphans and not dry_run
+            )
+            outcomes = []
+            if wishes and not dry_run:
+                now = self.database.now_ms
+                outcomes = await enqueue(tx, self.config, wishes, token=token, now=now)
+            return ReconcilePage(
+                cursor=last,
+                scanned=len(records),
+                coverage={kind: coverage[kind] for kind in Coverage},
+                waiting=waiting,
+                orphaned=orphaned,
+                enqueued=dict(Counter(outcomes)),
+            )
+
+        return await (self.database.read(work) if dry_run else self.database.write(work))
+
+    def _wish(self, reading: EntityReading, hash_: str) -> NewJob:
+        # A completed job with this text whose vector is gone: the text alone would not revive it.
+        is_lost = reading.job_status is JobStatus.COMPLETED
+        version = reading.version if isinstance(reading.version, int) else 1
+        return NewJob(reading.uid, self.model, version, text_hash=hash_, force=is_lost)
+
+    async def _orphans(
+        self, tx: Transaction, after: str, until: str | None, *, token: str, clear: bool
+    ) -> int:
+        statement = cypher.CLEAR_ORPHANS if clear else cypher.COUNT_ORPHANS
+        text = for_shape(statement, self.config.shape)
+        return (await fetch_one(tx, text, after=after, until=until, token=token))["orphans"]
+
+
+def _reading(record: Properties) -> EntityReading:
+    status = record["job_status"]
+    return EntityReading(
+        uid=record["uid"],
+        version=record["version"],
+        has_vector=record["has_vector"],
+        dimensions=record["dimensions"],
+        vector_model=record["vector_model"],
+        vector_hash=record["vector_hash"],
+        vector_version=record["vector_version"],
+        job_status=JobStatus(status) if status else None,
+    )

@@ -1,0 +1,108 @@
+"""How jobs come back from workers that have gone silent."""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.job import LONGEST_LEASE, JobStatus
+from embed_pipeline.domain.lifecycle import GiveUp, Move, after_expiry
+from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.store import cypher_worker as cypher
+from embed_pipeline.store.changes import Change, ErrorNote, back_to_pending, ended
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, from_ms, moment
+from embed_pipeline.store.records import Properties, is_owned
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+
+IsLost = Callable[[Properties, int], bool]
+"""A locked job and the time: may its lease be taken away?"""
+
+
+async def recover_expired(
+    database: Database, config: QueueConfig, *, limit: int, grace: timedelta
+) -> list[RecoveredJob]:
+    """Take away leases that have expired, oldest first, at most ``limit``.
+
+    Also those that end later than any lease can: the server's clock has gone back, and they would
+    look valid until it has caught up.
+    """
+    grace_ms, longest = duration_ms(grace), duration_ms(LONGEST_LEASE)
+
+    def is_lost(job: Properties, now: int) -> bool:
+        until = job.get("lock_until")
+        return until is not None and (until < now - grace_ms or until > now + longest)
+
+    async def work(tx: Transaction) -> list[RecoveredJob]:
+        records = await fetch(
+            tx,
+            cypher.PICK_EXPIRED,
+            now=database.now_ms,
+            grace=grace_ms,
+            longest=longest,
+            limit=limit,
+        )
+        return await _recover(tx, database, config, (r["id"] for r in records), is_lost)
+
+    return await database.write(work)
+
+
+async def recover_owner(
+    database: Database, config: QueueConfig, owner: str, *, limit: int
+) -> list[RecoveredJob]:
+    """Take away all leases of an owner that is known to be dead, expired or not."""
+
+    def is_lost(job: Properties, _now: int) -> bool:
+        return is_owned(job, owner)
+
+    async def work(tx: Transaction) -> list[RecoveredJob]:
+        records = await fetch(tx, cypher.PICK_OWNED, owner=owner, limit=limit)
+        return await _recover(tx, database, config, (r["id"] for r in records), is_lost)
+
+    return await database.write(work)
+
+
+async def _recover(
+    tx: Transaction, database: Database, config: QueueConfig, ids: Iterable[str], is_lost: IsLost
+) -> list[RecoveredJob]:
+    token = new_token()
+    jobs, now = await lock_jobs(tx, ids, token=token, now=database.now_ms)
+    lost = [
+        job for job in jobs.values() if job["status"] == JobStatus.PROCESSING and is_lost(job, now)
+    ]
+    lost.sort(key=lambda job: (job.get("lock_until") or 0, job["id"]))
+    changes = [_decide(job, config, now) for job in lost]
+    await change_jobs(tx, changes)
+    exhausted = sum(change.after is JobStatus.FAILED for change in changes)
+    counts = {"recovered": len(changes), "exhausted": exhausted}
+    await count(tx, config.queue, counts, token=token)
+    return [
+        RecoveredJob(
+            job_id=job["id"],
+            entity_uid=job["entity_uid"],
+            former_owner=job.get("lock_owner"),
+            last_heartbeat=from_ms(job.get("heartbeat_at")),
+            expired_at=moment(job.get("lock_until") or now),
+            status=change.after,
+            attempts=job["attempts"],
+        )
+        for job, change in zip(lost, changes, strict=True)
+    ]
+
+
+def _decide(job: Properties, config: QueueConfig, now: int) -> Change:
+    decision = after_expiry(
+        attempts=job["attempts"],
+        max_attempts=job["max_attempts"],
+        expiries=job["expiries"] + 1,
+        policy=config.retry,
+        roll=config.roll(),
+    )
+    if isinstance(decision, GiveUp):
+        note = None
+        if job.get("error") is None:
+            message = f"lease expired on {job.get('lock_owner')}"
+            note = ErrorNote(ErrorCategory.TRANSIENT, message)
+        return ended(job, Move.EXHAUST, now=now, note=note, expiries=job["expiries"] + 1)
+    return back_to_pending(
+        job, Move.RECOVER, now=now, delay_ms=duration_ms(decision.delay), is_expired=True
+    )

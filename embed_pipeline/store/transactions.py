@@ -1,0 +1,44 @@
+"""Steps that several operations share inside a transaction."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from embed_pipeline.store import cypher_worker as cypher
+from embed_pipeline.store.changes import Change
+from embed_pipeline.store.database import Transaction, fetch
+from embed_pipeline.store.records import Properties
+
+
+def new_token() -> str:
+    """A value that no other operation uses."""
+    return uuid4().hex
+
+
+async def lock_jobs(
+    tx: Transaction, ids: Iterable[str], *, token: str, now: int | None
+) -> tuple[dict[str, Properties], int]:
+    """Lock jobs in order of their ids, then read them and the time.
+
+    Jobs that do not exist are missing in the answer.
+    """
+    wanted = sorted(set(ids))
+    if not wanted:
+        return {}, 0
+    await fetch(tx, cypher.LOCK_JOBS, ids=wanted, token=token)
+    records = await fetch(tx, cypher.READ_JOBS, ids=wanted, now=now)
+    jobs = {record["job"]["id"]: record["job"] for record in records}
+    return jobs, records[0]["now"] if records else 0
+
+
+async def change_jobs(tx: Transaction, changes: Sequence[Change]) -> None:
+    """Write what was decided about locked jobs."""
+    if changes:
+        await fetch(tx, cypher.CHANGE_JOBS, rows=[change.row for change in changes])
+
+
+async def count(tx: Transaction, queue: str, counts: Mapping[str, int], *, token: str) -> None:
+    """Add to the counters; the last statement of a transaction."""
+    added: dict[str, Any] = {name: number for name, number in counts.items() if number}
+    if added:
+        await fetch(tx, cypher.ADD_COUNTERS, queue=queue, counts=added, token=token)

@@ -1,0 +1,113 @@
+"""Jobs that appear by themselves: a trigger in the database, for clients that know no queue."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, LiteralString
+
+from neo4j import Record
+from neo4j import exceptions as neo4j_errors
+
+from embed_pipeline.domain.entity import MAX_KEY_LENGTH
+from embed_pipeline.domain.errors import ApocMissingError
+from embed_pipeline.store import cypher_trigger as cypher
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Database
+from embed_pipeline.store.shape import for_shape
+
+_SYSTEM: Final = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerState:
+    """``is_installed``: as this program would; ``is_active``: the server runs it by now."""
+
+    is_installed: bool
+    is_active: bool
+    is_other: bool
+    """A trigger of this name exists, but with another text or model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neo4jTriggers:
+    """Installs, drops and inspects the trigger for one model."""
+
+    database: Database
+    config: QueueConfig
+    model: str
+
+    async def install(self, *, patience: timedelta = timedelta(seconds=90)) -> TriggerState:
+        """Install or replace the trigger and wait until the server runs it.
+
+        Raises:
+            ApocMissingError: the server has no APOC, or its triggers are turned off.
+        """
+        await self._run(
+            _SYSTEM,
+            cypher.INSTALL_TRIGGER,
+            database=self.database.name,
+            name=cypher.TRIGGER_NAME,
+            statement=self._statement,
+            params=self._params,
+        )
+        deadline = asyncio.get_running_loop().time() + patience.total_seconds()
+        while True:
+            state = await self.inspect()
+            if state.is_active or asyncio.get_running_loop().time() > deadline:
+                return state
+            await asyncio.sleep(0.2)
+
+    async def drop(self) -> None:
+        """Remove the trigger; the server may run it until its next refresh."""
+        await self._run(
+            _SYSTEM, cypher.DROP_TRIGGER, database=self.database.name, name=cypher.TRIGGER_NAME
+        )
+
+    async def inspect(self) -> TriggerState:
+        """Say whether the trigger is installed and running."""
+        try:
+            every = await self._run(_SYSTEM, cypher.SHOW_TRIGGER, database=self.database.name)
+            active = await self._run(
+                self.database.name, cypher.ACTIVE_TRIGGER, name=cypher.TRIGGER_NAME
+            )
+        except ApocMissingError:
+            return TriggerState(is_installed=False, is_active=False, is_other=False)
+        installed = [record for record in every if record["name"] == cypher.TRIGGER_NAME]
+        is_installed = any(self._is_ours(record) for record in installed)
+        return TriggerState(
+            is_installed=is_installed,
+            is_active=is_installed and any(self._is_ours(record) for record in active),
+            is_other=bool(installed) and not is_installed,
+        )
+
+    @property
+    def _statement(self) -> LiteralString:
+        return for_shape(cypher.TRIGGER, self.config.shape)
+
+    @property
+    def _params(self) -> dict[str, Any]:
+        shape = self.config.shape
+        return {
+            "label": shape.label,
+            "watched": [*shape.text, shape.version, shape.valid_to],
+            "model": self.model,
+            "max_attempts": self.config.max_attempts,
+            "longest": MAX_KEY_LENGTH,
+        }
+
+    def _is_ours(self, record: Record) -> bool:
+        return record["query"] == self._statement and record["params"] == self._params
+
+    async def _run(self, database: str, text: LiteralString, /, **parameters: Any) -> list[Record]:
+        try:
+            async with self.database.driver.session(database=database) as session:
+                result = await session.run(text, parameters)
+                return [record async for record in result]
+        except neo4j_errors.ClientError as error:
+            is_missing = "ProcedureNotFound" in (error.code or "")
+            if is_missing or "apoc.trigger.enabled" in (error.message or ""):
+                raise ApocMissingError(
+                    "triggers need APOC core with apoc.trigger.enabled=true in apoc.conf; "
+                    "without them the reconcile scan finds new and changed entities"
+                ) from error
+            raise

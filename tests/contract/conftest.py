@@ -1,0 +1,22 @@
+"""One suite over every queue."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from embed_pipeline.store.connection import Connection, open_driver
+from tests.queue_harness import FakeUnderTest, Neo4jUnderTest
+
+
+@pytest.fixture(params=["fake", "neo4j"])
+async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    if request.param == "fake":
+        yield FakeUnderTest()
+        return
+    server = request.getfixturevalue("neo4j_server")
+    connection = Connection(server.uri, server.username, server.password, server.database)
+    async with open_driver(connection) as driver:
+        real = Neo4jUnderTest(driver, server.database)
+        await real.wipe()
+        yield real

@@ -1,0 +1,310 @@
+"""What a worker may rely on, whatever holds the queue."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.fairness import Lane
+from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome
+from tests.queue_harness import LEASE, MODEL, VECTOR, hash_for
+
+PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
+
+
+async def test_a_lease_gives_owner_fence_and_expiry(queue: Any) -> None:
+    await queue.given_jobs("ada")
+
+    [item] = (await queue.lease(owner="run-1/a", limit=5)).jobs
+
+    assert (item.lease.owner, item.lease.fence) == ("run-1/a", 1)
+    assert (item.job.status, item.job.attempts) == (PROCESSING, 1)
+    assert item.job.lock_until == queue.clock.now + LEASE
+    assert item.job.run_id == "run-1"
+
+
+async def test_a_leased_job_is_not_leased_again(queue: Any) -> None:
+    await queue.leased("ada")
+
+    assert (await queue.lease(owner="run-2")).jobs == ()
+
+
+async def test_a_repeated_request_returns_what_it_holds(queue: Any) -> None:
+    await queue.given_jobs("ada", "bob", "cyd")
+
+    first = await queue.lease(limit=2, request="same")
+    again = await queue.lease(limit=2, request="same")
+
+    assert {x.lease for x in first.jobs} == {x.lease for x in again.jobs}
+    assert len((await queue.lease(limit=5)).jobs) == 1
+
+
+async def test_urgent_jobs_go_first(queue: Any) -> None:
+    await queue.given_jobs("low", priority=-1)
+    await queue.given_jobs("normal")
+    await queue.given_jobs("high", priority=5)
+
+    batch = await queue.lease(limit=3)
+
+    assert [x.job.entity_uid for x in batch.jobs] == ["high", "normal", "low"]
+
+
+async def test_a_heartbeat_extends_every_lease(queue: Any) -> None:
+    leases = [x.lease for x in await queue.leased("ada", "bob")]
+    queue.clock.advance(timedelta(minutes=4))
+
+    beat = await queue.jobs.heartbeat(leases, duration=LEASE)
+
+    assert set(beat.held) == set(leases)
+    assert (await queue.job("bob")).lock_until == queue.clock.now + LEASE
+
+
+async def test_a_heartbeat_tells_lost_from_cancelled(queue: Any) -> None:
+    held, cancelled, lost = await queue.leased("ada", "bob", "cyd")
+    await queue.admin.cancel_job(cancelled.job.id, by="operator")
+    await queue.jobs.release([lost.lease])
+
+    beat = await queue.jobs.heartbeat([held.lease, cancelled.lease, lost.lease], duration=LEASE)
+
+    assert (beat.held, beat.cancelled, beat.lost) == (
+        (held.lease,),
+        (cancelled.lease,),
+        (lost.lease,),
+    )
+    assert (await queue.counters())["fenced"] == 2
+
+
+async def test_a_check_changes_nothing(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    before = await queue.job("ada")
+
+    assert (await queue.jobs.check([item.lease])).held == (item.lease,)
+    assert await queue.job("ada") == before
+
+
+async def test_loading_gives_the_text_of_the_entity(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+
+    [loaded] = await queue.jobs.load([item.lease])
+
+    assert loaded.fate is EntityFate.CURRENT
+    assert loaded.properties["name"] == "ada"
+
+
+async def test_loading_cancels_jobs_with_nothing_left_to_embed(queue: Any) -> None:
+    gone, newer = await queue.leased("ada", "bob")
+    await queue.delete_entity("ada")
+    await queue.put_entity("bob", version=4)
+
+    loaded = await queue.jobs.load([gone.lease, newer.lease])
+
+    assert [x.fate for x in loaded] == [EntityFate.GONE, EntityFate.SUPERSEDED]
+    assert (await queue.job("ada")).error == "entity deleted"
+    assert (await queue.job("bob")).error == "superseded by version 4"
+    assert await queue.statuses("ada", "bob") == [JobStatus.CANCELLED] * 2
+
+
+async def test_completion_stores_the_vector(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+
+    assert await queue.complete(item.lease) == [CompletionOutcome.COMPLETED]
+
+    job = await queue.job("ada")
+    assert (job.status, job.lock_owner, job.tokens) == (COMPLETED, None, 3)
+    assert job.text_hash == hash_for("ada")
+    assert await queue.vector("ada") == pytest.approx(VECTOR)
+
+
+async def test_completion_without_a_vector_removes_the_old_one(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.complete(item.lease)
+    await queue.put_entity("ada", "other")
+    await queue.admin.enqueue([NewJob("ada", MODEL, text_hash=hash_for("ada", "other"))])
+    [again] = (await queue.lease()).jobs
+
+    await queue.complete(again.lease, text="other", vector=None)
+
+    assert await queue.vector("ada") is None
+    assert (await queue.job("ada")).status is COMPLETED
+
+
+async def test_completion_of_a_newer_version_is_superseded(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.put_entity("ada", version=2)
+
+    assert await queue.complete(item.lease) == [CompletionOutcome.SUPERSEDED]
+    assert await queue.vector("ada") is None
+    assert await queue.statuses("ada") == [JobStatus.CANCELLED]
+
+
+async def test_completion_of_a_deleted_entity_is_gone(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.delete_entity("ada")
+
+    assert await queue.complete(item.lease) == [CompletionOutcome.GONE]
+    assert await queue.statuses("ada") == [JobStatus.CANCELLED]
+
+
+async def test_completion_for_another_text_gives_the_job_back(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.put_entity("ada", "changed without a version")
+
+    assert await queue.complete(item.lease) == [CompletionOutcome.MOVED]
+
+    job = await queue.job("ada")
+    assert (job.status, job.attempts) == (PENDING, 0)
+    assert await queue.vector("ada") is None
+
+
+async def test_one_batch_may_hold_every_outcome(queue: Any) -> None:
+    done, newer, gone, moved, stolen = await queue.leased("a", "b", "c", "d", "e")
+    await queue.put_entity("b", version=2)
+    await queue.delete_entity("c")
+    await queue.put_entity("d", "moved")
+    await queue.jobs.release([stolen.lease])
+
+    outcomes = await queue.complete(stolen.lease, moved.lease, gone.lease, newer.lease, done.lease)
+
+    assert outcomes == [
+        CompletionOutcome.FENCED,
+        CompletionOutcome.MOVED,
+        CompletionOutcome.GONE,
+        CompletionOutcome.SUPERSEDED,
+        CompletionOutcome.COMPLETED,
+    ]
+
+
+async def test_a_repeated_completion_is_the_same_completion(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.complete(item.lease)
+
+    assert await queue.complete(item.lease) == [CompletionOutcome.COMPLETED]
+    assert (await queue.counters())["fenced"] == 0
+
+
+async def test_a_transient_failure_waits_and_comes_back(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+
+    assert await queue.fail(item.lease) == [FailureOutcome.RETRY]
+
+    job = await queue.job("ada")
+    assert (job.status, job.attempts, job.error) == (PENDING, 1, "boom")
+    assert job.run_after == queue.clock.now + timedelta(seconds=5)
+    assert (await queue.lease()).jobs == ()
+    queue.clock.advance(timedelta(seconds=5))
+    assert len((await queue.lease()).jobs) == 1
+
+
+async def test_a_permanent_failure_is_final(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+
+    assert await queue.fail(item.lease, category=ErrorCategory.PERMANENT) == [FailureOutcome.FAILED]
+    assert (await queue.job("ada")).status is JobStatus.FAILED
+
+
+async def test_a_critical_failure_costs_the_job_nothing(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+
+    outcome = await queue.fail(item.lease, category=ErrorCategory.CRITICAL)
+
+    job = await queue.job("ada")
+    assert outcome == [FailureOutcome.GIVEN_BACK]
+    assert (job.status, job.attempts) == (PENDING, 0)
+    assert (job.error, job.error_category) == ("boom", ErrorCategory.CRITICAL)
+
+
+async def test_a_critical_failure_pinned_to_one_job_fails_it(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+
+    outcome = await queue.fail(item.lease, category=ErrorCategory.CRITICAL, is_pinned=True)
+
+    assert outcome == [FailureOutcome.FAILED]
+
+
+async def test_a_failure_of_an_old_text_does_not_fail_the_new_one(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.put_entity("ada", "new")
+    await queue.admin.enqueue([NewJob("ada", MODEL, text_hash=hash_for("ada", "new"))])
+
+    outcome = await queue.fail(
+        item.lease, category=ErrorCategory.PERMANENT, text_hash=hash_for("ada")
+    )
+
+    assert outcome == [FailureOutcome.GIVEN_BACK]
+    assert await queue.statuses("ada") == [PENDING]
+
+
+async def test_a_repeated_failure_counts_once(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.fail(item.lease)
+    before = await queue.job("ada")
+
+    assert await queue.fail(item.lease) == [FailureOutcome.RETRY]
+    assert await queue.job("ada") == before
+
+
+async def test_release_refunds_the_attempt_and_keeps_the_place(queue: Any) -> None:
+    first, _ = await queue.leased("ada", "bob")
+    await queue.given_jobs("cyd")
+
+    assert await queue.jobs.release([first.lease]) == 1
+
+    job = await queue.job("ada")
+    assert (job.status, job.attempts, job.lock_owner, job.lock_until) == (PENDING, 0, None, None)
+    assert [x.job.entity_uid for x in (await queue.lease(limit=1)).jobs] == ["ada"]
+
+
+async def test_a_repeated_release_says_the_same(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+
+    assert [await queue.jobs.release([item.lease]) for _ in range(2)] == [1, 1]
+    assert (await queue.job("ada")).attempts == 0
+
+
+async def test_an_expired_lease_that_nobody_took_may_still_complete(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.expire()
+
+    assert await queue.complete(item.lease) == [CompletionOutcome.COMPLETED]
+
+
+async def test_worker_that_lost_its_lease_cannot_overwrite_the_new_holder(queue: Any) -> None:
+    [stale] = await queue.leased("ada", owner="same-name")
+    await queue.expire()
+    await queue.jobs.recover_expired(limit=10)
+    [fresh] = (await queue.lease(owner="same-name")).jobs
+
+    assert fresh.lease.fence > stale.lease.fence
+    assert await queue.complete(stale.lease) == [CompletionOutcome.FENCED]
+    assert await queue.fail(stale.lease) == [FailureOutcome.FENCED]
+    assert await queue.jobs.release([stale.lease]) == 0
+    assert (await queue.jobs.heartbeat([stale.lease], duration=LEASE)).lost == (stale.lease,)
+    assert await queue.complete(fresh.lease) == [CompletionOutcome.COMPLETED]
+    assert (await queue.counters())["fenced"] == 4
+
+
+async def test_suspects_are_leased_alone_and_starve_nobody(queue: Any) -> None:
+    await queue.leased("s1", "s2", "s3")
+    await queue.expire()
+    await queue.jobs.recover_expired(limit=10)
+    await queue.given_jobs(*(f"h{n}" for n in range(6)))
+
+    batches = [await queue.lease(limit=3) for _ in range(6)]
+
+    sizes = [tuple(sorted(x.job.entity_uid[0] for x in b.jobs)) for b in batches]
+    assert sizes == [("s",), ("h", "h", "h"), ("s",), ("h", "h", "h"), ("s",), ()]
+
+
+async def test_a_worker_may_ask_for_one_lane(queue: Any) -> None:
+    await queue.leased("s1")
+    await queue.expire()
+    await queue.jobs.recover_expired(limit=10)
+    await queue.given_jobs("h1")
+
+    healthy = await queue.lease(lane=Lane.HEALTHY)
+    suspects = await queue.lease(lane=Lane.SUSPECT)
+
+    assert [x.job.entity_uid for x in healthy.jobs] == ["h1"]
+    assert [x.job.entity_uid for x in suspects.jobs] == ["s1"]

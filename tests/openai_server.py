@@ -1,0 +1,82 @@
+"""A server that speaks OpenAI's embedding protocol, on loopback."""
+
+import base64
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from embed_pipeline.local.ports import free_port
+
+KEY = "sk-test-only-key"
+
+
+@dataclass
+class OpenAIServer:
+    """What it was asked, and what it answers instead of vectors if told to."""
+
+    port: int
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    answer_with: Callable[[dict[str, Any]], Response] | None = None
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def embeddings(self, request: Request) -> Response:
+        body = await request.json()
+        self.requests.append(body)
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if given != KEY:
+            return failure(401, f"Incorrect API key provided: {given}", "invalid_api_key")
+        if self.answer_with is not None:
+            return self.answer_with(body)
+        return vectors(body)
+
+
+def failure(status: int, message: str, code: str | None, **headers: str) -> Response:
+    error = {"message": message, "type": "error", "param": None, "code": code}
+    return JSONResponse({"error": error}, status, headers=headers)
+
+
+def vectors(body: dict[str, Any], *, dimensions: int | None = None) -> Response:
+    length = dimensions or body.get("dimensions", 1536)
+    data = [
+        {"object": "embedding", "index": index, "embedding": _encode([index + 1.0] * length)}
+        for index in range(len(body["input"]))
+    ]
+    usage = {"prompt_tokens": len(data), "total_tokens": len(data)}
+    # Backwards: the protocol promises no order, only the index.
+    return JSONResponse({"object": "list", "data": data[::-1], "model": "m", "usage": usage})
+
+
+def _encode(numbers: list[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+@contextmanager
+def openai_server() -> Iterator[OpenAIServer]:
+    """Serve until the block ends."""
+    state = OpenAIServer(port=free_port())
+    app = Starlette(routes=[Route("/v1/embeddings", state.embeddings, methods=["POST"])])
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=state.port, log_level="error", lifespan="off")
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield state
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,327 @@
+"""Every setting, with values that must pass and values that must not."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.models import Provider
+from embed_pipeline.settings import Settings, load_settings, warnings
+from embed_pipeline.settings.load import variables
+
+RETENTION = "EMBED_JOB_RETENTION_DAYS"
+
+
+@pytest.fixture(autouse=True)
+def _only_what_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RETENTION, "14")
+
+
+def load(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return load_settings()
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load(monkeypatch, **environment)
+    return str(caught.value)
+
+
+def test_defaults_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch)
+
+    assert (settings.rate_limit_requests, settings.rate_limit_interval_ms) == (20, 60_000)
+    assert (settings.recovery_interval_ms, settings.recovery_grace_ms) == (60_000, 0)
+    assert (settings.lease, settings.heartbeat) == (timedelta(minutes=5), timedelta(seconds=100))
+    assert settings.max_attempts == 3
+    assert settings.neo4j_uri == "bolt://127.0.0.1:7687"
+    assert settings.uses_bundled_server
+
+
+def test_m23_retention_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(RETENTION)
+
+    message = refusal(monkeypatch)
+
+    assert f"{RETENTION} is not set" in message
+    assert "from 7 to 30" in message
+
+
+@pytest.mark.parametrize(
+    "value", ["6", "31", "0", "-1", "abc", "14.0", "1_4", "１４", " 14", "1e1"]
+)
+def test_m23_retention_outside_7_to_30_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    message = refusal(monkeypatch, **{RETENTION: value})
+
+    assert f"{RETENTION} is {value!r}" in message
+    assert "from 7 to 30" in message
+
+
+@pytest.mark.parametrize("value", ["7", "14", "30"])
+def test_m23_retention_from_7_to_30_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    assert load(monkeypatch, **{RETENTION: value}).retention_days == int(value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("EMBED_JOB_RECOVERY_INTERVAL", "-1"),
+        ("EMBED_JOB_RECOVERY_INTERVAL", "soon"),
+        ("EMBED_JOB_RECOVERY_GRACE_MS", "-1"),
+        ("EMBED_JOB_LOCK_DURATION_MS", "0"),
+        ("EMBED_JOB_LOCK_DURATION_MS", "five"),
+        ("EMBED_JOB_HEARTBEAT_INTERVAL_MS", "0"),
+        ("EMBED_JOB_TIMEOUT_MS", "0"),
+        ("EMBED_JOB_MAX_ATTEMPTS", "0"),
+        ("EMBED_JOB_MAX_RETRIES", "0"),
+        ("EMBED_JOB_PRESET", "prod"),
+        ("EMBEDDING_RATE_LIMIT_TOKENS", "0"),
+        ("EMBEDDING_RATE_LIMIT_INTERVAL", "0"),
+        ("EMBEDDING_PROVIDER", "opnai"),
+        ("EMBEDDING_DIMENSIONS", "0"),
+        ("EMBEDDING_DIMENSIONS", "4097"),
+        ("EMBEDDING_MODEL", "two words"),
+        ("NEO4J_URI", "localhost:7687"),
+        ("NEO4J_URI", "http://localhost:7474"),
+        ("NEO4J_URI", "bolt://"),
+        ("NEO4J_URI", "bolt://host:0"),
+        ("NEO4J_URI", "bolt://host:notaport"),
+        ("NEO4J_DATABASE", "n"),
+        ("OPENAI_BASE_URL", "localhost:8000"),
+        ("EMBED_ENTITY_LABEL", "Entity) DETACH DELETE (n"),
+        ("EMBED_ENTITY_KEY", "na`me"),
+        ("EMBED_ENTITY_VECTOR", "1st"),
+    ],
+)
+def test_a_bad_value_is_refused_with_variable_value_and_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    allowed = variables()[variable].json_schema_extra["allowed"]  # pyright: ignore
+
+    message = refusal(monkeypatch, **{variable: value})
+
+    assert f"{variable} is {value!r}; it must be {allowed}." in message
+
+
+def test_all_problems_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = refusal(
+        monkeypatch,
+        **{
+            RETENTION: "31",
+            "EMBED_JOB_RECOVERY_INTERVAL": "-5",
+            "EMBEDDING_PROVIDER": "openai",
+            "EMBED_JOB_LOCK_DURATION_MS": "10000",
+            "EMBED_JOB_HEARTBEAT_INTERVAL_MS": "6000",
+        },
+    )
+
+    assert message.startswith("4 settings are wrong:")
+    assert f"{RETENTION} is '31'" in message
+    assert "EMBED_JOB_RECOVERY_INTERVAL is '-5'" in message
+    assert "OPENAI_API_KEY is not set, but EMBEDDING_PROVIDER is 'openai'" in message
+    assert "EMBED_JOB_HEARTBEAT_INTERVAL_MS is 6000; it must be at most half" in message
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"NEO4J_URI": "bolt://neo4j:hunter2@host:7687"},
+        {"OPENAI_BASE_URL": "https://me:hunter2@host/v1"},
+        {"OPENAI_API_KEY": "hunter2", RETENTION: "31"},
+        {"NEO4J_URI": "bolt://host", "NEO4J_PASSWORD": "hunter2", RETENTION: "x"},
+    ],
+)
+def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    assert "hunter2" not in refusal(monkeypatch, **environment)
+
+
+def test_secrets_are_not_in_the_representation(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(
+        monkeypatch, NEO4J_URI="bolt://h", NEO4J_PASSWORD="hunter2", OPENAI_API_KEY="hunter2"
+    )
+
+    assert "hunter2" not in repr(settings)
+    assert settings.neo4j_password == "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("name", "heartbeat", "lease"),
+    [("development", 10, 60), ("production", 30, 300), ("high-reliability", 15, 180)],
+)
+def test_m57_presets_load_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, heartbeat: int, lease: int
+) -> None:
+    settings = load(monkeypatch, EMBED_JOB_PRESET=name)
+
+    assert settings.heartbeat == timedelta(seconds=heartbeat)
+    assert settings.lease == timedelta(seconds=lease)
+
+
+def test_explicit_variables_win_over_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, EMBED_JOB_PRESET="production", EMBED_JOB_LOCK_DURATION_MS="90000")
+
+    assert settings.lease == timedelta(seconds=90)
+    assert settings.heartbeat == timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(("heartbeat", "fits"), [("30000", True), ("30001", False)])
+def test_heartbeat_may_be_half_of_the_lease_and_not_more(
+    monkeypatch: pytest.MonkeyPatch, heartbeat: str, fits: bool
+) -> None:
+    environment = {
+        "EMBED_JOB_LOCK_DURATION_MS": "60000",
+        "EMBED_JOB_HEARTBEAT_INTERVAL_MS": heartbeat,
+    }
+
+    if fits:
+        assert load(monkeypatch, **environment).heartbeat == timedelta(seconds=30)
+    else:
+        assert "EMBED_JOB_HEARTBEAT_INTERVAL_MS is 30001" in refusal(monkeypatch, **environment)
+
+
+def test_m4_interval_0_is_accepted_and_said_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, EMBED_JOB_RECOVERY_INTERVAL="0")
+
+    assert settings.recovery_interval_ms == 0
+    assert any("recovery is OFF" in text for text in warnings(settings))
+
+
+@pytest.mark.parametrize("variable", ["EMBED_JOB_RECOVERY_INTERVAL", "EMBED_JOB_LOCK_DURATION_MS"])
+def test_60_where_60000_was_meant_is_asked_about(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    try:
+        said = "\n".join(warnings(load(monkeypatch, **{variable: "60"})))
+    except ConfigurationError as error:
+        said = str(error)
+
+    assert "Did you mean 60000 (60 seconds)?" in said
+
+
+def test_max_retries_is_another_name_for_max_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, EMBED_JOB_MAX_RETRIES="5").max_attempts == 5
+    assert "set one of them" in refusal(monkeypatch, EMBED_JOB_MAX_ATTEMPTS="4")
+
+
+def test_m67_without_a_key_the_model_says_that_it_is_a_mock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = load(monkeypatch)
+
+    assert settings.provider is Provider.MOCK
+    assert settings.model == "mock-text-embedding-3-small"
+    assert any("MOCK" in text for text in warnings(settings))
+
+
+def test_m67_openai_without_a_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "OPENAI_API_KEY is not set" in refusal(monkeypatch, EMBEDDING_PROVIDER="openai")
+
+
+def test_with_a_key_auto_is_openai(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, OPENAI_API_KEY="sk-x\n")
+
+    assert (settings.provider, settings.model) == (Provider.OPENAI, "text-embedding-3-small")
+    assert settings.openai_api_key is not None
+    assert settings.openai_api_key.get_secret_value() == "sk-x"
+    assert warnings(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "dimensions"),
+    [
+        ({"OPENAI_API_KEY": "k"}, 1536),
+        ({"OPENAI_API_KEY": "k", "EMBEDDING_MODEL": "text-embedding-3-large"}, 3072),
+        ({"OPENAI_API_KEY": "k", "EMBEDDING_DIMENSIONS": "512"}, 512),
+        ({"OPENAI_API_KEY": "k", "EMBEDDING_MODEL": "nomic-embed-text"}, 1536),
+        ({"EMBEDDING_PROVIDER": "local"}, 256),
+        ({"EMBEDDING_PROVIDER": "local", "EMBEDDING_DIMENSIONS": "64"}, 64),
+        ({}, 1536),
+    ],
+)
+def test_dimensions_follow_the_model(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], dimensions: int
+) -> None:
+    assert load(monkeypatch, **environment).dimensions == dimensions
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        (
+            {"OPENAI_API_KEY": "k", "EMBEDDING_DIMENSIONS": "2000"},
+            "EMBEDDING_DIMENSIONS is 2000, but text-embedding-3-small makes vectors of 1 to 1536",
+        ),
+        (
+            {"EMBEDDING_PROVIDER": "local", "EMBEDDING_DIMENSIONS": "100"},
+            "EMBEDDING_DIMENSIONS is 100, but wordllama-256 makes vectors of 64 or 128 or 256",
+        ),
+        (
+            {"EMBEDDING_PROVIDER": "local", "EMBEDDING_MODEL": "text-embedding-3-small"},
+            "EMBEDDING_PROVIDER is 'local', which has wordllama-256",
+        ),
+        (
+            {"OPENAI_API_KEY": "k", "EMBEDDING_MODEL": "wordllama-256"},
+            "set EMBEDDING_PROVIDER to local",
+        ),
+        ({"NEO4J_URI": "bolt://host"}, "NEO4J_PASSWORD is not set, but NEO4J_URI names a server"),
+        ({"EMBED_ENTITY_KEY": "version"}, "EMBED_ENTITY_… contradict each other"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], reason: str
+) -> None:
+    assert reason in refusal(monkeypatch, **environment)
+
+
+def test_a_misspelt_variable_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, EMBED_JOB_RETENTION_DAY="7", OPENAI_API_KEY="k")
+
+    [warning] = warnings(settings)
+    assert warning.startswith("EMBED_JOB_RETENTION_DAY is not a setting")
+    assert warning.endswith("Did you mean EMBED_JOB_RETENTION_DAYS?")
+
+
+def test_the_environment_wins_over_the_env_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text(f"{RETENTION}=7\nEMBED_JOB_MAX_ATTEMPTS=9\n")
+
+    settings = load(monkeypatch)
+
+    assert (settings.retention_days, settings.max_attempts) == (14, 9)
+
+
+def test_an_empty_value_means_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, EMBED_JOB_RECOVERY_INTERVAL="").recovery_interval_ms == 60_000
+
+
+def test_the_bundled_server_is_found_by_its_connection_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / ".embed_pipeline" / "neo4j"
+    home.mkdir(parents=True)
+    (home / "connection.json").write_text('{"uri": "bolt://127.0.0.1:9", "password": "p"}')
+
+    settings = load(monkeypatch)
+
+    assert (settings.neo4j_uri, settings.neo4j_password) == ("bolt://127.0.0.1:9", "p")
+
+
+def test_a_server_of_the_users_own_wins_over_the_bundled_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / ".embed_pipeline" / "neo4j"
+    home.mkdir(parents=True)
+    (home / "connection.json").write_text('{"uri": "bolt://127.0.0.1:9", "password": "p"}')
+
+    settings = load(monkeypatch, NEO4J_URI="neo4j+s://db.example", NEO4J_PASSWORD="own")
+
+    assert not settings.uses_bundled_server
+    assert (settings.neo4j_uri, settings.neo4j_password) == ("neo4j+s://db.example", "own")
