@@ -88,9 +88,10 @@ class DagsterProcess:
         _link_configuration(project, home)
         environment = {**_environment(project), "DAGSTER_HOME": str(home)}
         log = self.log_file.open("a", encoding="utf-8")
-        # Web server and daemon break a fresh storage when both create it: do it once before.
-        prepare = [sys.executable, "-m", "dagster", "instance", "info"]
-        subprocess.run(prepare, cwd=home, env=environment, stdout=log, stderr=log, check=False)
+        if not (home / "history").exists():
+            # Web server and daemon break a fresh storage when both create it: do it once before.
+            prepare = [sys.executable, "-m", "dagster", "instance", "info"]
+            subprocess.run(prepare, cwd=home, env=environment, stdout=log, stderr=log, check=False)
         dg = Path(sys.executable).with_name("dg")
         self._process = subprocess.Popen(
             [str(dg), "dev", "-w", _workspace(project), "-h", HOST, "-p", str(port)],

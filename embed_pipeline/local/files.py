@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkstemp
+from typing import IO
 
 from embed_pipeline.local.errors import LocalServerError
 
@@ -31,15 +32,22 @@ def exclusive(lock_file: Path) -> Iterator[None]:
 
     The kernel gives the lock back when its holder dies, however it dies; so the file may stay.
     """
-    descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with _open_lock(lock_file) as file:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             raise LocalServerError(
                 f"cannot lock {lock_file}: {error.strerror}\n"
                 "Some network file systems cannot lock files: use a folder on a local disk."
             ) from error
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _open_lock(lock_file: Path) -> IO[bytes]:
+    try:
+        return lock_file.open("ab")
+    except OSError as error:
+        raise LocalServerError(
+            f"cannot write to {lock_file}: {error.strerror}\n"
+            "Check that the folder is yours and that its disk is not full."
+        ) from error

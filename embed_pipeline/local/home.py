@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from embed_pipeline.local.java import java_environment
 USERNAME: Final = "neo4j"
 DATABASE: Final = "neo4j"
 ADMIN_TIMEOUT_SECONDS: Final = 120
+TEMPORARY_PREFIX: Final = ".first-start-"
 
 
 class ServerHome:
@@ -56,10 +58,12 @@ class ServerHome:
         """
         try:
             return self.password_file.read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
+        except OSError as error:
             raise LocalServerError(
-                f"{self.password_file} is not there: the server was never started. Start it."
-            ) from None
+                f"cannot read {self.password_file}: {error.strerror}\n"
+                "Start the server: its first start writes the file. If it is there, it belongs to "
+                "another user."
+            ) from error
 
     def read_connection(self) -> dict[str, str]:
         """What ``connection.json`` holds; empty if it is not there."""
@@ -96,6 +100,7 @@ class ServerHome:
         Raises:
             LocalServerError: the password of an existing database is lost.
         """
+        self._remove_leftovers()
         auth_file = self.folder / "data" / "dbms" / "auth.ini"
         has_users = (self.folder / "data" / "databases" / "system").exists()
         if not self.password_file.exists():
@@ -114,28 +119,40 @@ class ServerHome:
 
     def _write_auth_file(self, auth_file: Path, *, java: Path, jars: Path) -> None:
         # neo4j-admin writes in place; in a home of its own, so that a rename can follow.
-        with TemporaryDirectory(dir=self.folder, prefix=".first-start-") as temporary:
-            answer = subprocess.run(
-                [
-                    java,
-                    "-XX:TieredStopAtLevel=1",
-                    "-cp",
-                    f"{jars}/lib/*",
-                    "org.neo4j.cli.AdminTool",
-                    "dbms",
-                    "set-initial-password",
-                    # Read from the file: arguments are visible to every user of the machine.
-                    f"@{self.password_file}",
-                ],
-                env=java_environment() | {"NEO4J_HOME": temporary, "NEO4J_CONF": temporary},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=ADMIN_TIMEOUT_SECONDS,
-            )
-            written = Path(temporary, "data", "dbms", "auth.ini")
-            if answer.returncode != 0 or not written.exists():
-                raise LocalServerError(
-                    f"could not set the initial password of Neo4j:\n{answer.stderr.strip()[-2000:]}"
+        with TemporaryDirectory(dir=self.folder, prefix=TEMPORARY_PREFIX) as temporary:
+            command = [
+                java,
+                "-XX:TieredStopAtLevel=1",
+                "-cp",
+                f"{jars}/lib/*",
+                "org.neo4j.cli.AdminTool",
+                "dbms",
+                "set-initial-password",
+                # Read from the file: arguments are visible to every user of the machine.
+                f"@{self.password_file}",
+            ]
+            try:
+                subprocess.run(
+                    command,
+                    env=java_environment() | {"NEO4J_HOME": temporary, "NEO4J_CONF": temporary},
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                    timeout=ADMIN_TIMEOUT_SECONDS,
                 )
-            written.replace(auth_file)
+            except subprocess.SubprocessError as error:
+                output = str(getattr(error, "stderr", None) or error).strip()
+                raise LocalServerError(
+                    f"could not set the initial password of Neo4j:\n{output[-2000:]}\n"
+                    "Start again; if it fails again, remove the jars so that they are downloaded "
+                    f"anew: {jars}"
+                ) from error
+            Path(temporary, "data", "dbms", "auth.ini").replace(auth_file)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a start left that was killed half way."""
+        for leftover in self.folder.glob(f"{TEMPORARY_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        for file in (self.password_file, self.connection_file):
+            for leftover in self.folder.glob(f".{file.name}-*"):
+                leftover.unlink(missing_ok=True)

@@ -131,14 +131,13 @@ class Neo4jServer:
             java = self._java or bundled_java()
             check_java(java)
             jars = ensure_jars(self._cache, on_progress)
-            self._prepare(java, jars)
-            process.launch(
-                server_command(java, home=self.home, jars=jars, memory=self._memory),
-                pid_file=self._home.pid_file,
-                output=self._home.console_log,
-                folder=self.home,
-                env=java_environment(),
-            )
+            try:
+                self._launch(java, jars)
+            except OSError as error:
+                raise LocalServerError(
+                    f"cannot write to {self.home}: {error.strerror or error}\n"
+                    "Make the folder writable, free some space, or choose another home."
+                ) from error
             return True
 
     def wait_until_ready(self, timeout: timedelta = START_TIMEOUT) -> None:
@@ -192,19 +191,20 @@ class Neo4jServer:
     def _find(self) -> int | None:
         return process.find(self._home.pid_file, argument=home_argument(self.home))
 
-    def _prepare(self, java: Path, jars: Path) -> None:
-        try:
-            self._home.ensure_password(java=java, jars=jars)
-            write_config(self.home, jars=jars, bolt_port=self.bolt_port, memory=self._memory)
-            self._home.write_connection(self.uri)
-            # Kept, since it says why the last run ended.
-            if self._home.console_log.exists():
-                self._home.console_log.replace(self._home.logs / "console.previous.log")
-        except OSError as error:
-            raise LocalServerError(
-                f"cannot write to {self.home}: {error.strerror or error}\n"
-                "Make the folder writable, free some space, or choose another home."
-            ) from error
+    def _launch(self, java: Path, jars: Path) -> None:
+        self._home.ensure_password(java=java, jars=jars)
+        write_config(self.home, jars=jars, bolt_port=self.bolt_port, memory=self._memory)
+        self._home.write_connection(self.uri)
+        # Kept, since it says why the last run ended.
+        if self._home.console_log.exists():
+            self._home.console_log.replace(self._home.logs / "console.previous.log")
+        process.launch(
+            server_command(java, home=self.home, jars=jars, memory=self._memory),
+            pid_file=self._home.pid_file,
+            output=self._home.console_log,
+            folder=self.home,
+            env=java_environment(),
+        )
 
     def _check_same_address(self) -> None:
         running_at = self._home.read_connection().get("uri")

@@ -62,7 +62,7 @@ def read_pid(pid_file: Path) -> int | None:
     """The pid in the file; None if there is none or it is no number."""
     try:
         return int(pid_file.read_text(encoding="ascii"))
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return None
 
 

@@ -255,6 +255,44 @@ def test_first_start_killed_after_the_password_keeps_that_password(
     assert home.read_password() == "secret"
 
 
+def test_what_a_killed_start_left_is_removed(home: ServerHome, tmp_path: Path):
+    write_private(home.password_file, "secret\n")
+    (home.folder / "data" / "databases" / "system").mkdir(parents=True)
+    (home.folder / ".first-start-x").mkdir()
+    (home.folder / ".password-x").touch()
+
+    home.ensure_password(java=tmp_path / "no-java-needed", jars=tmp_path)
+
+    assert {path.name for path in home.folder.iterdir()} == {"data", "logs", "password"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_home_that_cannot_be_written_is_a_clear_message(tmp_path: Path):
+    tmp_path.chmod(0o500)
+
+    with pytest.raises(LocalServerError, match="cannot create"):
+        Neo4jServer(tmp_path / "home").start()
+
+
+def test_home_that_is_a_file_is_a_clear_message(tmp_path: Path):
+    (tmp_path / "home").touch()
+
+    with pytest.raises(LocalServerError, match="cannot create"):
+        Neo4jServer(tmp_path / "home").start()
+
+
+def test_failing_admin_tool_is_a_clear_message_and_leaves_nothing(home: ServerHome, tmp_path: Path):
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho no such class >&2\nexit 1\n")
+    java.chmod(0o755)
+
+    with pytest.raises(LocalServerError, match="no such class"):
+        home.ensure_password(java=java, jars=tmp_path)
+
+    assert not list(home.folder.glob(".first-start-*"))
+    assert not (home.folder / "data" / "dbms" / "auth.ini").exists()
+
+
 def test_configuration_closes_everything_but_bolt_on_this_machine(tmp_path: Path):
     write_config(tmp_path, jars=tmp_path / "jars", bolt_port=17687, memory=Memory(heap="2g"))
 
