@@ -66,7 +66,12 @@ def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Resu
 
 @app.command()
 def dev(
-    port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
+    port: Annotated[
+        int,
+        typer.Option(
+            help="Port of the Dagster UI.", envvar="EMBED_PIPELINE_PORT", min=1024, max=65535
+        ),
+    ] = 3000,
     bolt_port: cli_neo4j.BoltPort = None,
 ) -> None:
     """Start everything on this machine: Neo4j, schema, sample graph, Dagster UI."""

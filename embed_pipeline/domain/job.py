@@ -87,6 +87,8 @@ class Lease:
 
     job_id: str
     entity_uid: str
+    model: str
+    version: int
     owner: str
     fence: int
 

@@ -47,8 +47,9 @@ def read_observations(value: Any) -> list[str]:
 
 
 def text_hash(text: str, *, recipe: str = RECIPE) -> str:
-    """Hash of recipe and text."""
-    return hashlib.sha256(f"{recipe}\0{text}".encode(errors="surrogatepass")).hexdigest()
+    """Hash of recipe and text: 128 bits of SHA-256, which Neo4j stores inside the node's record."""
+    digest = hashlib.sha256(f"{recipe}\0{text}".encode(errors="surrogatepass"))
+    return digest.hexdigest()[:32]
 
 
 def fingerprint(render: Render, *, recipe: str = RECIPE) -> Fingerprint:

@@ -39,7 +39,7 @@ def check_ui_port(port: int) -> None:
     check_port(
         port,
         advice="The Dagster UI wants it. Stop the other program (another 'make dev'?), or choose "
-        f"another port: .venv/bin/embed-pipeline dev --port {port + 1}",
+        f"another port: EMBED_PIPELINE_PORT={port + 1} make dev (or --port {port + 1}).",
     )
 
 

@@ -5,7 +5,11 @@ import socket
 from embed_pipeline.local.config import HOST
 from embed_pipeline.local.errors import LocalServerError
 
-CHOOSE_ANOTHER = "Choose another with --bolt-port, or stop the other program."
+CHOOSE_ANOTHER = (
+    "Stop the other program, or choose another port for Neo4j: EMBED_PIPELINE_BOLT_PORT=7688 make "
+    "dev (or --bolt-port 7688).\n"
+    "If it is a Neo4j of your own: set NEO4J_URI and NEO4J_PASSWORD in .env to use that one."
+)
 
 
 def check_port(port: int, *, advice: str = CHOOSE_ANOTHER) -> None:

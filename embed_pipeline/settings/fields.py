@@ -10,6 +10,7 @@ from typing import Final, Literal
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.job import LONGEST_LEASE
 from embed_pipeline.domain.models import DEFAULT_MODELS, MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
 from embed_pipeline.paths import local_connection_file
@@ -137,9 +138,9 @@ class Settings(BaseSettings):
     lock_duration_ms: WholeNumber | None = setting(
         "EMBED_JOB_LOCK_DURATION_MS",
         "Milliseconds that a lease lasts without a heartbeat (300000 if empty).",
-        "milliseconds from 1000 to 86400000 (a day)",
+        "milliseconds from 1000 to 3600000 (an hour)",
         ge=1_000,
-        le=DAY_MS,
+        le=LONGEST_LEASE // timedelta(milliseconds=1),
     )
     heartbeat_interval_ms: WholeNumber | None = setting(
         "EMBED_JOB_HEARTBEAT_INTERVAL_MS",

@@ -1,7 +1,8 @@
 """What a move writes on a job node, as pure functions.
 
 All of them leave a job consistent for every reader: an owner never stands without an expiry, a
-finished job has no lock, and a pending job is in exactly one lane (ready, suspect or delayed).
+finished job has no lock, and a pending job is in exactly one lane (ready, suspect or delayed). Other
+jobs may keep the properties of their last lane: the lanes' indexes only have pending ones.
 """
 
 import json
@@ -22,7 +23,6 @@ _NO_LOCK: Final = {
     "lock_owner": None,
     "lock_until": None,
     "lease_request": None,
-    "started_at": None,
     "heartbeat_at": None,
 }
 _NO_LANE: Final = {"urgency": None, "ready_at": None, "suspect_at": None, "run_after": None}
@@ -80,6 +80,7 @@ def back_to_pending(
     expiries = job["expiries"] + is_expired
     properties: dict[str, Any] = {
         **_NO_LOCK,
+        "started_at": None,
         **_lane(job, now=now, delay_ms=delay_ms, expiries=expiries),
         **_note(job, note, now=now),
         **_settled(job, settled_as),
@@ -104,7 +105,7 @@ def ended(
     """Finish a job: completed, failed or cancelled."""
     properties = {
         **_NO_LOCK,
-        **_NO_LANE,
+        "run_after": None,
         **_note(job, note, now=now),
         **_settled(job, settled_as),
         "processed_at": now,

@@ -20,8 +20,8 @@ ON CREATE SET
   job.max_attempts = $max_attempts,
   job.fence = 0,
   job.expiries = 0,
-  job.enqueue_request = $token
-RETURN row.index AS index, job {.*} AS job, coalesce(job.enqueue_request = $token, false) AS created
+  job._lock = $token
+RETURN row.index AS index, job {.*} AS job, coalesce(job._lock = $token, false) AS created
 """
 """One job per key. Invariant: MERGE only on the unique key, sorted, so that 50 at once leave one.
 

@@ -29,10 +29,6 @@ MATCH (queue:EmbedQueue {name: $queue})
 WITH queue, coalesce($now, datetime.realtime().epochMillis) AS now
 RETURN queue {.*} AS queue, now,
   COLLECT {
-    MATCH (job:EmbedProcessing {lease_request: $token})
-    RETURN job {.*}
-  } AS held,
-  COLLECT {
     MATCH (job:EmbedPending) WHERE job.run_after <= now
     RETURN job.id ORDER BY job.run_after LIMIT $sweep
   } AS due,
@@ -50,6 +46,16 @@ RETURN queue {.*} AS queue, now,
   } AS urgent
 """
 """Read the head of every lane in index order: cost is that of the batch, not of the queue."""
+
+FIND_REQUEST: Final[LiteralString] = """
+MATCH (job:EmbedProcessing) WHERE job.lease_request = $request
+RETURN job {.*} AS job
+"""
+"""The jobs that a lease took whose answer was lost.
+
+Asked only when a request is repeated, so it may look at all leased jobs; an index would cost every
+lease and every completion.
+"""
 
 ENTER_LANES: Final[LiteralString] = """
 UNWIND $ids AS id
@@ -75,13 +81,11 @@ SET job:EmbedProcessing,
     job.lock_owner = $owner,
     job.lock_until = now + $duration,
     job.started_at = now,
-    job.heartbeat_at = now,
-    job.lease_request = $token,
-    job.urgency = null, job.ready_at = null, job.suspect_at = null, job.run_after = null
+    job.lease_request = $request
 REMOVE job:EmbedPending
 RETURN job {.*} AS job
 """
-"""Lease the picked jobs.
+"""Lease the picked jobs. The properties of its lane stay: without the label no index has them.
 
 Invariant: a job is processing under at most one fence. Queue and jobs are locked, so the status
 read here is the one that is changed.
@@ -131,6 +135,19 @@ RETURN job.id AS id, job.status AS status, job.fence AS fence, job.lock_owner AS
 """
 """Look at leases; takes no lock, so the answer may be old when it arrives."""
 
+FINISH_JOBS: Final[LiteralString] = """
+WITH coalesce($now, datetime.realtime().epochMillis) AS now
+UNWIND $rows AS row
+MATCH (job:EmbedJob {id: row.id})
+WHERE job.status = 'processing' AND job.fence = row.fence AND job.lock_owner = row.owner
+SET job:EmbedCompleted, job.status = 'completed', job.processed_at = now,
+    job.lock_owner = null, job.lock_until = null, job.last_owner = row.owner,
+    job.text_hash = row.text_hash, job.tokens = row.tokens, job.truncated = row.truncated
+REMOVE job:EmbedProcessing
+RETURN job.id AS id
+"""
+"""Complete locked jobs. Invariant: only the current fence, and together with the vector."""
+
 PICK_EXPIRED: Final[LiteralString] = """
 WITH coalesce($now, datetime.realtime().epochMillis) AS now
 CALL (now) {
@@ -149,11 +166,14 @@ valid until it has caught up.
 """
 
 PICK_OWNED: Final[LiteralString] = """
-MATCH (job:EmbedProcessing) WHERE job.lock_owner STARTS WITH $owner
-WITH job WHERE job.lock_owner = $owner OR job.lock_owner STARTS WITH $owner + '/'
+MATCH (job:EmbedProcessing)
+WHERE job.lock_owner = $owner OR job.lock_owner STARTS WITH $owner + '/'
 RETURN job.id AS id LIMIT $limit
 """
-"""Jobs of an owner or of all owners of a run; whoever acts on them must lock and look again."""
+"""Jobs of an owner or of all owners of a run; whoever acts on them must lock and look again.
+
+Looks at all leased jobs: rare, and cheaper than an index that every lease and completion writes.
+"""
 
 ADD_COUNTERS: Final[LiteralString] = """
 MATCH (counters:EmbedCounters {name: $queue})

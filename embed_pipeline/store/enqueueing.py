@@ -20,7 +20,7 @@ async def enqueue(
     jobs: Sequence[NewJob],
     *,
     max_attempts: int | None = None,
-    token: str | None = None,
+    token: int | None = None,
     now: int | None = None,
 ) -> list[EnqueueOutcome]:
     """Make sure that each key has its job; commits together with whatever else ``tx`` does.
@@ -76,7 +76,7 @@ async def enqueue(
 
 
 async def _supersede(
-    tx: Transaction, rows: list[dict[str, Any]], *, token: str, now: int | None
+    tx: Transaction, rows: list[dict[str, Any]], *, token: int, now: int | None
 ) -> int:
     if not any(row["version"] > 1 for row in rows):
         return 0

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from embed_pipeline.domain.errors import ConfigurationError, InvalidJobError
 from embed_pipeline.domain.fairness import Lane
@@ -51,9 +52,12 @@ class Neo4jJobStore:
         if not owner or limit < 1:
             raise InvalidJobError("a lease needs an owner and a limit of at least 1")
         _check_duration(duration)
-        token = request or new_token()
+        token = request or uuid4().hex
+        tries = 0
 
         async def work(tx: Transaction) -> LeaseBatch:
+            nonlocal tries
+            tries += 1
             return await lease(
                 tx,
                 self.config,
@@ -61,7 +65,8 @@ class Neo4jJobStore:
                 limit=limit,
                 duration=duration,
                 lane=lane,
-                token=token,
+                request=token,
+                is_repeated=request is not None or tries > 1,
                 now=self.database.now_ms,
             )
 

@@ -13,6 +13,7 @@ from embed_pipeline.store.cypher_admin import PROBE_BREAKER
 from embed_pipeline.store.database import Transaction, duration_ms, fetch, fetch_one, moment
 from embed_pipeline.store.queue_state import read_breaker
 from embed_pipeline.store.records import to_leased_job
+from embed_pipeline.store.transactions import new_token
 
 _SMALLEST_SWEEP: Final = 100
 """Retries whose time has come enter their lanes at least so many at a time."""
@@ -26,15 +27,17 @@ async def lease(
     limit: int,
     duration: timedelta,
     lane: Lane,
-    token: str,
+    request: str,
+    is_repeated: bool,
     now: int | None,
 ) -> LeaseBatch:
     """Give out jobs by the rules of ``domain.fairness``, under the mutex of the queue."""
+    token = new_token()
     if not await fetch(tx, cypher.LOCK_QUEUE, queue=config.queue, token=token):
         raise SchemaError(f"there is no queue {config.queue!r}; run 'embed-pipeline init'")
-    heads = await _read_heads(tx, config, limit=limit, token=token, now=now)
-    if heads["held"]:
-        return LeaseBatch(tuple(to_leased_job(job) for job in heads["held"]))
+    if is_repeated and (held := await fetch(tx, cypher.FIND_REQUEST, request=request)):
+        return LeaseBatch(tuple(to_leased_job(record["job"]) for record in held))
+    heads = await _read_heads(tx, config, limit=limit, now=now)
     queue = heads["queue"]
     if queue.get("paused"):
         return LeaseBatch(refusal=f"paused by {queue.get('paused_by')}")
@@ -45,7 +48,7 @@ async def lease(
     if heads["due"]:
         await fetch(tx, cypher.LOCK_JOBS, ids=sorted(heads["due"]), token=token)
         await fetch(tx, cypher.ENTER_LANES, ids=sorted(heads["due"]))
-        heads = await _read_heads(tx, config, limit=limit, token=token, now=now)
+        heads = await _read_heads(tx, config, limit=limit, now=now)
     ids, slots = _choose(heads, lane, allowed)
     if not ids:
         return LeaseBatch()
@@ -55,7 +58,7 @@ async def lease(
         cypher.CLAIM_JOBS,
         ids=sorted(ids),
         owner=owner,
-        token=token,
+        request=request,
         queue=config.queue,
         slots=slots,
         duration=duration_ms(duration),
@@ -69,13 +72,12 @@ async def lease(
 
 
 async def _read_heads(
-    tx: Transaction, config: QueueConfig, *, limit: int, token: str, now: int | None
+    tx: Transaction, config: QueueConfig, *, limit: int, now: int | None
 ) -> dict[str, Any]:
     record = await fetch_one(
         tx,
         cypher.READ_QUEUE,
         queue=config.queue,
-        token=token,
         limit=limit,
         sweep=max(limit, _SMALLEST_SWEEP),
         oldest=slots_for_oldest(9, limit),

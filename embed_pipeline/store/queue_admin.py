@@ -40,7 +40,7 @@ class Neo4jQueueAdmin:
             page, token = jobs[start : start + _PAGE], new_token()
 
             async def work(
-                tx: Transaction, page: Sequence[NewJob] = page, token: str = token
+                tx: Transaction, page: Sequence[NewJob] = page, token: int = token
             ) -> list[EnqueueOutcome]:
                 return await enqueue(
                     tx,

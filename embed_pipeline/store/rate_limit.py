@@ -50,7 +50,7 @@ class Neo4jRateLimiter:
 
         await self.database.write(work)
 
-    async def _lock(self, tx: Transaction, token: str) -> tuple[Window, int]:
+    async def _lock(self, tx: Transaction, token: int) -> tuple[Window, int]:
         await fetch(tx, cypher.LOCK_LIMITER, name=self.name, token=token)
         now = self.database.now_ms
         record = await fetch_one(tx, cypher.READ_LIMITER, name=self.name, now=now)

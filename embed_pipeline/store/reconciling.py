@@ -95,7 +95,7 @@ class Neo4jReconciler:
         return NewJob(reading.uid, self.model, version, text_hash=hash_, force=is_lost)
 
     async def _orphans(
-        self, tx: Transaction, after: str, until: str | None, *, token: str, clear: bool
+        self, tx: Transaction, after: str, until: str | None, *, token: int, clear: bool
     ) -> int:
         statement = cypher.CLEAR_ORPHANS if clear else cypher.COUNT_ORPHANS
         text = for_shape(statement, self.config.shape)

@@ -71,6 +71,8 @@ def to_leased_job(properties: Properties) -> LeasedJob:
         Lease(
             job_id=job.id,
             entity_uid=job.entity_uid,
+            model=job.model,
+            version=job.version,
             owner=properties["lock_owner"],
             fence=job.fence,
         ),

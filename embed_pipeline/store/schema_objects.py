@@ -81,8 +81,6 @@ MIGRATIONS: Final = (
             _index("embed_pending_delayed", "EmbedPending", "run_after"),
             _index("embed_pending_suspect", "EmbedPending", "suspect_at"),
             _index("embed_processing_expiry", "EmbedProcessing", "lock_until"),
-            _index("embed_processing_owner", "EmbedProcessing", "lock_owner"),
-            _index("embed_processing_request", "EmbedProcessing", "lease_request"),
         ),
     ),
 )

@@ -1,8 +1,8 @@
 """Steps that several operations share inside a transaction."""
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 from embed_pipeline.store import cypher_worker as cypher
 from embed_pipeline.store.changes import Change
@@ -10,13 +10,13 @@ from embed_pipeline.store.database import Transaction, fetch
 from embed_pipeline.store.records import Properties
 
 
-def new_token() -> str:
-    """A value that no other operation uses."""
-    return uuid4().hex
+def new_token() -> int:
+    """A value for ``_lock`` that no other operation at this time uses; small numbers are cheap."""
+    return secrets.randbits(31)
 
 
 async def lock_jobs(
-    tx: Transaction, ids: Iterable[str], *, token: str, now: int | None
+    tx: Transaction, ids: Iterable[str], *, token: int, now: int | None
 ) -> tuple[dict[str, Properties], int]:
     """Lock jobs in order of their ids, then read them and the time.
 
@@ -37,7 +37,7 @@ async def change_jobs(tx: Transaction, changes: Sequence[Change]) -> None:
         await fetch(tx, cypher.CHANGE_JOBS, rows=[change.row for change in changes])
 
 
-async def count(tx: Transaction, queue: str, counts: Mapping[str, int], *, token: str) -> None:
+async def count(tx: Transaction, queue: str, counts: Mapping[str, int], *, token: int) -> None:
     """Add to the counters; the last statement of a transaction."""
     added: dict[str, Any] = {name: number for name, number in counts.items() if number}
     if added:
