@@ -93,4 +93,5 @@ def shell() -> None:
     from embed_pipeline.local.shell import shell as prompt
 
     connection = wiring.connection(load_settings())
-    prompt(connection.uri, (connection.username, connection.password), connection.database)
+    auth = (connection.username, connection.password)
+    raise typer.Exit(prompt(connection.uri, auth, connection.database))

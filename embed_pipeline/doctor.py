@@ -138,7 +138,7 @@ async def _examine_provider(settings: Settings, *, ask_provider: bool) -> Findin
     try:
         embedder = wiring.open_embedder(settings)
         try:
-            [vector] = await embedder.embed(["probe"])
+            [vector] = (await embedder.embed([embedder.prepare("probe")])).vectors
         finally:
             await embedder.close()
     except EmbeddingError as error:

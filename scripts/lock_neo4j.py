@@ -1,16 +1,19 @@
-"""Write ``embed_pipeline/local/neo4j.lock.toml`` anew.
+"""Write a lock file of the local Neo4j anew.
 
 ``python scripts/lock_neo4j.py`` resolves the server and APOC with all they depend on, downloads
 every jar once (143 MB, into a temporary folder; two minutes in all) and notes sha256 and size.
+``--release tests-2026`` does so for the newer server that the tests also run on.
 
-To move to a new version, change SERVER and APOC below, run the script, read the diff, and run the
-tests. The first two numbers of both versions must be equal, and Maven Central does not have every
-APOC: look there first.
+To move to a new version, change RELEASES below, run the script, read the diff, and run the
+tests. The first two numbers of server and APOC must be equal, and Maven Central does not have
+every APOC: look there first.
 """
 
+import argparse
 import hashlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,30 +22,64 @@ from jgo.maven import MavenContext
 from embed_pipeline.local.jar_lock import LOCK_FILE, Jar
 from embed_pipeline.local.maven import download
 
-SERVER = "5.26.30"
-APOC = "5.26.19"
-
-ROOTS = (
-    f"org.neo4j.app:neo4j-server:{SERVER}",
-    # Holds the main class, which the artifact above does not ask for.
-    f"org.neo4j:neo4j:{SERVER}",
-    f"org.neo4j.procedure:apoc-core:{APOC}",
-    f"org.neo4j.procedure:apoc-common:{APOC}",
-)
-
-HEADER = f"""\
-# Written by scripts/lock_neo4j.py; do not edit.
-# Every file of the local Neo4j server; one whose sha256 differs is never installed.
-server = "{SERVER}"
-apoc = "{APOC}"
-jars = [
-"""
+TESTS = Path(__file__).parents[1] / "tests"
 
 
-def resolve(folder: Path) -> list[tuple[str, str, str, str]]:
+@dataclass(frozen=True)
+class Release:
+    """What is to be locked, and where."""
+
+    file: Path
+    server: str
+    main_class: str
+    apoc: str | None = None
+
+    @property
+    def roots(self) -> list[str]:
+        """The artifacts that all others follow from."""
+        roots = [
+            f"org.neo4j.app:neo4j-server:{self.server}",
+            # Holds the main class, which the artifact above does not ask for.
+            f"org.neo4j:neo4j:{self.server}",
+        ]
+        if self.apoc:
+            roots += [
+                f"org.neo4j.procedure:apoc-core:{self.apoc}",
+                f"org.neo4j.procedure:apoc-common:{self.apoc}",
+            ]
+        return roots
+
+    @property
+    def header(self) -> str:
+        """The lock file up to its first jar."""
+        apoc = f'apoc = "{self.apoc}"\n' if self.apoc else ""
+        return (
+            "# Written by scripts/lock_neo4j.py; do not edit.\n"
+            "# Every file of the local Neo4j server; one whose sha256 differs is never installed.\n"
+            f'server = "{self.server}"\n{apoc}main_class = "{self.main_class}"\njars = [\n'
+        )
+
+
+RELEASES = {
+    "package": Release(
+        file=LOCK_FILE,
+        server="5.26.30",
+        apoc="5.26.19",
+        main_class="org.neo4j.server.CommunityEntryPoint",
+    ),
+    # Without APOC: Maven Central has none for it.
+    "tests-2026": Release(
+        file=TESTS / "neo4j-2026.lock.toml",
+        server="2026.08.1",
+        main_class="org.neo4j.server.Neo4jCommunity",
+    ),
+}
+
+
+def resolve(artifacts: list[str], folder: Path) -> list[tuple[str, str, str, str]]:
     """Group, artifact, version and classifier of everything the server needs, sorted."""
     context = MavenContext(repo_cache=folder, timeout=60)
-    roots = [context.create_dependency(root) for root in ROOTS]
+    roots = [context.create_dependency(artifact) for artifact in artifacts]
     inputs, transitive = context.resolver.resolve(roots)
     return sorted((d.groupId, d.artifactId, d.version, d.classifier) for d in inputs + transitive)
 
@@ -74,14 +111,17 @@ def as_toml(jar: Jar) -> str:
 
 def main() -> None:
     """Resolve, download, write."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--release", choices=RELEASES, default="package")
+    release = RELEASES[parser.parse_args().release]
     with TemporaryDirectory() as temporary, ThreadPoolExecutor(16) as pool:
         folder = Path(temporary)
-        print(f"resolving {', '.join(ROOTS)}", file=sys.stderr)
-        coordinates = resolve(folder / "poms")
+        print(f"resolving {', '.join(release.roots)}", file=sys.stderr)
+        coordinates = resolve(release.roots, folder / "poms")
         print(f"downloading {len(coordinates)} jars", file=sys.stderr)
         jars = list(pool.map(lambda c: measure(c, folder), coordinates))
-    LOCK_FILE.write_text(HEADER + "".join(map(as_toml, jars)) + "]\n", encoding="utf-8")
-    print(f"{LOCK_FILE}: {len(jars)} jars, {sum(j.size for j in jars):,} bytes", file=sys.stderr)
+    release.file.write_text(release.header + "".join(map(as_toml, jars)) + "]\n", encoding="utf-8")
+    print(f"{release.file}: {len(jars)} jars, {sum(j.size for j in jars):,} bytes", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.local.neo4j_server import Neo4jServer
-from embed_pipeline.local.ports import free_port
+from embed_pipeline.local.temporary import temporary_server
 
 OWN_PREFIXES = ("EMBED_", "EMBEDDING_", "NEO4J_", "OPENAI_", "DAGSTER_HOME")
 TEST_SERVER = "NEO4J_TEST_"
@@ -37,7 +36,7 @@ class TestServer:
 
 
 @pytest.fixture(scope="session")
-def neo4j_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+def neo4j_server() -> Iterator[TestServer]:
     """One server for the whole session: NEO4J_TEST_URI if set, else the bundled one."""
     if uri := os.environ.get("NEO4J_TEST_URI"):
         yield TestServer(
@@ -47,13 +46,8 @@ def neo4j_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServe
             database=os.environ.get("NEO4J_TEST_DATABASE", "neo4j"),
         )
         return
-    server = Neo4jServer(tmp_path_factory.mktemp("neo4j"), bolt_port=free_port())
-    try:
-        server.start()
-        server.wait_until_ready()
+    with temporary_server() as server:
         yield TestServer(uri=server.uri, username=server.username, password=server.password)
-    finally:
-        server.stop()
 
 
 @pytest.fixture(autouse=True)

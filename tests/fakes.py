@@ -133,7 +133,6 @@ class FakeQueue:
                 lock_owner=owner,
                 lock_until=self.now + duration,
                 started_at=self.now,
-                heartbeat_at=self.now,
                 run_after=None,
             )
         if ids:
@@ -343,7 +342,7 @@ class FakeQueue:
                 JobStatus.COMPLETED,
                 text_hash=row.text_hash,
                 tokens=row.tokens,
-                truncated=row.truncated,
+                truncated=row.truncated or None,
             )
         else:
             self.counters["superseded"] += 1
@@ -406,7 +405,7 @@ class FakeQueue:
             job.id,
             job.entity_uid,
             job.lock_owner,
-            job.heartbeat_at,
+            job.heartbeat_at or job.started_at,
             job.lock_until or self.now,
             self.jobs[job.id].status,
             job.attempts,
@@ -469,6 +468,7 @@ class FakeQueue:
         self._set(
             job_id,
             status=JobStatus.PENDING,
+            started_at=None,
             attempts=job.attempts - refund,
             run_after=self.now + delay if delay else None,
             **_unlocked(job),
@@ -502,7 +502,10 @@ class FakeQueue:
 
     def _leased(self, job_id: str) -> LeasedJob:
         job = self.jobs[job_id]
-        return LeasedJob(job, Lease(job.id, job.entity_uid, job.lock_owner or "", job.fence))
+        return LeasedJob(
+            job,
+            Lease(job.id, job.entity_uid, job.model, job.version, job.lock_owner or "", job.fence),
+        )
 
     def _is_held_by(self, job_id: str, request: str) -> bool:
         last = [r for r, ids in self.requests.items() if job_id in ids][-1:]
@@ -570,6 +573,9 @@ class FakeRateLimiter:
         self.window, grant = take(self.window, self.limits, now_ms=self._now_ms, tokens=tokens)
         return grant
 
+    async def peek(self) -> Grant:
+        return take(self.window, self.limits, now_ms=self._now_ms)[1]
+
     async def hold(self, pause: timedelta) -> None:
         until = self._now_ms + pause // timedelta(milliseconds=1)
         self.window = replace(self.window, not_before_ms=max(self.window.not_before_ms, until))
@@ -584,7 +590,6 @@ def _unlocked(job: Job) -> dict[str, object]:
     return {
         "lock_owner": None,
         "lock_until": None,
-        "started_at": None,
         "heartbeat_at": None,
         "last_owner": owner,
     }

@@ -18,6 +18,7 @@
         ├── TransientError                 later it may work: back-off, then again
         │   └── RateLimitedError           the provider asks to wait; burns no attempt
         ├── PermanentError                 this text will never work
+        │   └── TooLargeError              too much for one request: split it
         └── CriticalError                  nothing will work until somebody acts
 
 Messages say what to do next and never hold a secret or the text of an entity.
@@ -121,6 +122,10 @@ class PermanentError(EmbeddingError):
     """This text will never be embedded, however often it is tried."""
 
     category = ErrorCategory.PERMANENT
+
+
+class TooLargeError(PermanentError):
+    """The request holds too much; its parts may work."""
 
 
 class CriticalError(EmbeddingError):

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from embed_pipeline.domain.breaker import Breaker
+from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import Job, JobStatus, Lease, NewJob
@@ -42,8 +43,17 @@ class Embedder(Protocol):
         """The length of every vector."""
         ...
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector per text, in the order of the texts; raises ``EmbeddingError``."""
+    @property
+    def limits(self) -> RequestLimits:
+        """How much one request may hold."""
+        ...
+
+    def prepare(self, text: str) -> PreparedText:
+        """Count the tokens of a text and cut it if it is too long for the model."""
+        ...
+
+    async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
+        """Send one request; the answer is not checked. Raises ``EmbeddingError``."""
         ...
 
     async def close(self) -> None:
@@ -76,6 +86,12 @@ class JobStore(Protocol):
 
     async def load(self, leases: Sequence[Lease]) -> list[LoadedEntity]:
         """Read the entities; jobs of vanished or newer ones are cancelled at once."""
+        ...
+
+    async def find_vectors(
+        self, hashes: Sequence[str], *, model: str, dimensions: int
+    ) -> Mapping[str, Sequence[float]]:
+        """Vectors of texts that were embedded before, by hash."""
         ...
 
     async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
@@ -168,6 +184,10 @@ class RateLimiter(Protocol):
 
     async def acquire(self, *, tokens: int = 0) -> Grant:
         """Count one request, or say how long to wait."""
+        ...
+
+    async def peek(self) -> Grant:
+        """Say whether a request would be granted now; counts nothing."""
         ...
 
     async def hold(self, pause: timedelta) -> None:

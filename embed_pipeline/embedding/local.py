@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.embedding.tokens import prepare
 
 
 class LocalEmbedder:
     """WordLlama: averaged token vectors, over 100,000 short texts a second on one core."""
+
+    limits = RequestLimits()
 
     def __init__(self, *, model: str, dimensions: int) -> None:
         try:
@@ -28,10 +32,15 @@ class LocalEmbedder:
             disable_download=True,
         )
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Embed off the event loop, so that heartbeats go on."""
-        vectors = await asyncio.to_thread(self._model.embed, list(texts), norm=True)
-        return [[float(number) for number in vector] for vector in vectors]
+    def prepare(self, text: str) -> PreparedText:
+        """Count tokens as OpenAI's models do; the model itself takes any length."""
+        return prepare(text, max_tokens=self.limits.tokens_per_input)
+
+    async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
+        """Embed off the event loop, so that everything else goes on."""
+        plain = [text.text for text in texts]
+        vectors = await asyncio.to_thread(self._model.embed, plain, norm=True)
+        return Embedded([[float(n) for n in vector] for vector in vectors], tokens=0)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -4,7 +4,9 @@ import hashlib
 import struct
 from collections.abc import Sequence
 
+from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.embedding.tokens import prepare
 
 BYTES_PER_NUMBER = 4
 
@@ -15,15 +17,21 @@ class MockEmbedder:
     Its model name must start with ``mock-``, so that its vectors are never taken for real ones.
     """
 
+    limits = RequestLimits()
+
     def __init__(self, *, model: str, dimensions: int) -> None:
         if not model.startswith(MOCK_PREFIX):
             raise ValueError(f"a mock model's name starts with {MOCK_PREFIX!r}, not {model!r}")
         self.model = model
         self.dimensions = dimensions
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    def prepare(self, text: str) -> PreparedText:
+        """Count tokens as OpenAI's models do."""
+        return prepare(text, max_tokens=self.limits.tokens_per_input)
+
+    async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
         """Turn each text into a unit vector drawn from its hash."""
-        return [self._vector(text) for text in texts]
+        return Embedded([self._vector(text.text) for text in texts], tokens=0)
 
     async def close(self) -> None:
         """Nothing is open."""

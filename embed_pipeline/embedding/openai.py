@@ -1,19 +1,21 @@
 """OpenAI, and every server that speaks its protocol."""
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
 import openai
 
+from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.errors import (
     CriticalError,
     EmbeddingError,
     PermanentError,
     RateLimitedError,
+    TooLargeError,
     TransientError,
 )
+from embed_pipeline.embedding.tokens import prepare
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=60)
 """The client's own default of 600 s is twice as long as a lease."""
@@ -25,6 +27,8 @@ class OpenAIEmbedder:
     Retrying is the queue's work: it survives a crash, counts attempts and lets another worker
     take over. A second retry loop in here would hide all three.
     """
+
+    limits = RequestLimits()
 
     def __init__(
         self, *, model: str, dimensions: int, api_key: str, base_url: str | None = None
@@ -39,7 +43,11 @@ class OpenAIEmbedder:
             max_retries=0,
         )
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    def prepare(self, text: str) -> PreparedText:
+        """Count the tokens of a text and cut it if it is too long for the model."""
+        return prepare(text, max_tokens=self.limits.tokens_per_input)
+
+    async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
         """Embed all texts in one request, in their order.
 
         Raises:
@@ -48,16 +56,19 @@ class OpenAIEmbedder:
         try:
             # No encoding_format: the client then asks for base64, 19 times faster to read.
             answer = await self._client.embeddings.create(
-                model=self.model, input=list(texts), dimensions=self._requested_dimensions()
+                model=self.model,
+                input=[text.text for text in texts],
+                dimensions=self._requested_dimensions(),
             )
+            items = sorted(answer.data, key=lambda item: item.index)
+            return Embedded([item.embedding for item in items], answer.usage.total_tokens)
         except openai.APIError as error:
             raise classify(error, secret=self._api_key) from None
-        except (AttributeError, ValueError, json.JSONDecodeError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             # HTML, truncated JSON or no data in an answer that says 200.
             raise TransientError(
                 f"the provider's answer is unreadable ({type(error).__name__})"
             ) from error
-        return [item.embedding for item in sorted(answer.data, key=lambda item: item.index)]
 
     async def close(self) -> None:
         """Give the connections back."""
@@ -76,15 +87,19 @@ def classify(error: openai.APIError, *, secret: str) -> EmbeddingError:
         # OpenAI reports an empty account as 429 too, and waiting will not fill it.
         case openai.RateLimitError(code="insufficient_quota"):
             return CriticalError(message)
+        case openai.RateLimitError() if "request too large" in message.lower():
+            return TooLargeError(message)
         case openai.RateLimitError():
             return RateLimitedError(message, retry_after=_retry_after(error))
-        case (
-            openai.AuthenticationError() | openai.PermissionDeniedError() | openai.NotFoundError()
-        ):
+        case openai.AuthenticationError() | openai.PermissionDeniedError() | openai.NotFoundError():
             return CriticalError(message)
         # An illegal header, such as a key with a line break in it, never gets better.
         case openai.APIConnectionError() if "LocalProtocolError" in repr(error.__cause__):
             return CriticalError(message)
+        case openai.APIStatusError(status_code=413):
+            return TooLargeError(message)
+        case openai.BadRequestError(code="max_tokens_per_request"):
+            return TooLargeError(message)
         case openai.BadRequestError() | openai.UnprocessableEntityError():
             return PermanentError(message)
         case _:

@@ -21,9 +21,9 @@ dbms.security.allow_csv_import_from_file_urls=false
 dbms.usage_report.enabled=false
 
 server.directories.plugins={plugins}
-# Only what the queue needs and reaches into the kernel. apoc.convert, apoc.util and apoc.version
-# work inside the sandbox; apoc.meta and apoc.schema do not, and stay closed.
-dbms.security.procedures.unrestricted={unrestricted}
+# Of what the queue uses only triggers reach into the kernel; apoc.periodic, apoc.convert,
+# apoc.util, apoc.lock and apoc.version work inside the sandbox [ran].
+dbms.security.procedures.unrestricted=apoc.trigger.*
 
 server.memory.heap.initial_size={heap}
 server.memory.heap.max_size={heap}
@@ -67,8 +67,6 @@ JVM_OPTIONS: Final = (
     "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED",
 )
 
-UNRESTRICTED: Final = ("apoc.periodic.*", "apoc.trigger.*")
-
 
 @dataclass(frozen=True)
 class Memory:
@@ -86,7 +84,6 @@ def write_config(home: Path, *, jars: Path, bolt_port: int, memory: Memory) -> N
         host=HOST,
         bolt_port=bolt_port,
         plugins=jars / "plugins",
-        unrestricted=",".join(UNRESTRICTED),
         heap=memory.heap,
         pagecache=memory.pagecache,
     )
@@ -94,7 +91,9 @@ def write_config(home: Path, *, jars: Path, bolt_port: int, memory: Memory) -> N
     (conf / "apoc.conf").write_text(APOC_CONF, encoding="utf-8")
 
 
-def server_command(java: Path, *, home: Path, jars: Path, memory: Memory) -> list[str]:
+def server_command(
+    java: Path, main_class: str, *, home: Path, jars: Path, memory: Memory
+) -> list[str]:
     """The command line of the server, to be run in its home.
 
     ``home_argument`` in it tells it from other processes.
@@ -109,7 +108,7 @@ def server_command(java: Path, *, home: Path, jars: Path, memory: Memory) -> lis
         *JVM_OPTIONS,
         "-cp",
         class_path,
-        "org.neo4j.server.CommunityEntryPoint",
+        main_class,
         home_argument(home),
         # Relative to the home, where the process runs: APOC cuts this out of the command line with
         # a pattern of its own, which fails at some folder names, and triggers are off then.

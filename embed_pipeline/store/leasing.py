@@ -53,7 +53,7 @@ async def lease(
     if not ids:
         return LeaseBatch()
     await fetch(tx, cypher.LOCK_JOBS, ids=sorted(ids), token=token)
-    records = await fetch(
+    claimed = await fetch_one(
         tx,
         cypher.CLAIM_JOBS,
         ids=sorted(ids),
@@ -64,10 +64,10 @@ async def lease(
         duration=duration_ms(duration),
         now=now,
     )
-    if records and breaker.status is not BreakerStatus.CLOSED:
+    if claimed["jobs"] and breaker.status is not BreakerStatus.CLOSED:
         until = heads["now"] + duration_ms(duration)
         await fetch(tx, PROBE_BREAKER, queue=config.queue, probe_at=until)
-    leased = {record["job"]["id"]: to_leased_job(record["job"]) for record in records}
+    leased = {job["id"]: to_leased_job(job) for job in claimed["jobs"]}
     return LeaseBatch(tuple(leased[id_] for id_ in ids if id_ in leased))
 
 
@@ -83,7 +83,7 @@ async def _read_heads(
         oldest=slots_for_oldest(9, limit),
         now=now,
     )
-    return record.data()
+    return dict(record)
 
 
 def _choose(heads: dict[str, Any], lane: Lane, limit: int) -> tuple[list[str], int]:

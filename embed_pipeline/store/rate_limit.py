@@ -39,6 +39,16 @@ class Neo4jRateLimiter:
 
         return await self.database.write(work)
 
+    async def peek(self) -> Grant:
+        """Say whether a request would be granted now; counts nothing."""
+        token = new_token()
+
+        async def work(tx: Transaction) -> Grant:
+            window, now = await self._lock(tx, token)
+            return take(window, self.limits, now_ms=now)[1]
+
+        return await self.database.write(work)
+
     async def hold(self, pause: timedelta) -> None:
         """Grant nothing for so long: the provider has asked for it."""
         token = new_token()

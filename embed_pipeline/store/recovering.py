@@ -80,7 +80,7 @@ async def _recover(
             job_id=job["id"],
             entity_uid=job["entity_uid"],
             former_owner=job.get("lock_owner"),
-            last_heartbeat=from_ms(job.get("heartbeat_at")),
+            last_heartbeat=from_ms(job.get("heartbeat_at") or job.get("started_at")),
             expired_at=moment(job.get("lock_until") or now),
             status=change.after,
             attempts=job["attempts"],

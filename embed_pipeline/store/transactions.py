@@ -6,7 +6,7 @@ from typing import Any
 
 from embed_pipeline.store import cypher_worker as cypher
 from embed_pipeline.store.changes import Change
-from embed_pipeline.store.database import Transaction, fetch
+from embed_pipeline.store.database import Transaction, fetch, fetch_one
 from embed_pipeline.store.records import Properties
 
 
@@ -26,9 +26,8 @@ async def lock_jobs(
     if not wanted:
         return {}, 0
     await fetch(tx, cypher.LOCK_JOBS, ids=wanted, token=token)
-    records = await fetch(tx, cypher.READ_JOBS, ids=wanted, now=now)
-    jobs = {record["job"]["id"]: record["job"] for record in records}
-    return jobs, records[0]["now"] if records else 0
+    record = await fetch_one(tx, cypher.READ_JOBS, ids=wanted, now=now)
+    return {job["id"]: job for job in record["jobs"]}, record["now"]
 
 
 async def change_jobs(tx: Transaction, changes: Sequence[Change]) -> None:

@@ -1,1 +1,1 @@
-"""What turns leased jobs into vectors."""
+"""What turns leased jobs into vectors; knows the domain and nothing else."""

@@ -1,6 +1,6 @@
 """The providers, the real HTTP client included."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from math import isclose
 
@@ -12,12 +12,18 @@ from embed_pipeline.domain.errors import (
     EmbeddingError,
     PermanentError,
     RateLimitedError,
+    TooLargeError,
     TransientError,
 )
+from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.embedding.local import LocalEmbedder
 from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.embedding.openai import OpenAIEmbedder
 from tests.openai_server import KEY, OpenAIServer, failure, openai_server
+
+
+async def embed(embedder: Embedder, *texts: str) -> list[Sequence[float]]:
+    return (await embedder.embed([embedder.prepare(text) for text in texts])).vectors
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ async def embedder(server: OpenAIServer) -> AsyncIterator[OpenAIEmbedder]:
 async def test_openai_embeds_all_texts_in_one_request_in_their_order(
     server: OpenAIServer, embedder: OpenAIEmbedder
 ) -> None:
-    vectors = await embedder.embed(["a", "b", "c"])
+    vectors = await embed(embedder, "a", "b", "c")
 
     assert [vector[0] for vector in vectors] == [1.0, 2.0, 3.0]
     assert [len(vector) for vector in vectors] == [8, 8, 8]
@@ -55,6 +61,8 @@ async def test_openai_embeds_all_texts_in_one_request_in_their_order(
         (429, "rate_limit_exceeded", RateLimitedError),
         (400, None, PermanentError),
         (422, None, PermanentError),
+        (400, "max_tokens_per_request", TooLargeError),
+        (413, None, TooLargeError),
         (408, None, TransientError),
         (409, None, TransientError),
         (500, None, TransientError),
@@ -71,7 +79,7 @@ async def test_openai_errors_get_their_meaning_after_one_request(
     server.answer_with = lambda _: failure(status, "no", code)
 
     with pytest.raises(EmbeddingError) as caught:
-        await embedder.embed(["a"])
+        await embed(embedder, "a")
 
     assert type(caught.value) is meaning
     assert len(server.requests) == 1
@@ -91,7 +99,7 @@ async def test_openai_says_how_long_to_wait(
     server.answer_with = lambda _: failure(429, "slow down", "rate_limit_exceeded", **headers)
 
     with pytest.raises(RateLimitedError) as caught:
-        await embedder.embed(["a"])
+        await embed(embedder, "a")
 
     assert caught.value.retry_after == wait
 
@@ -105,7 +113,7 @@ async def test_an_unreadable_answer_is_transient(
     )
 
     with pytest.raises(TransientError):
-        await embedder.embed(["a"])
+        await embed(embedder, "a")
 
 
 async def test_nobody_at_the_address_is_transient() -> None:
@@ -114,7 +122,7 @@ async def test_nobody_at_the_address_is_transient() -> None:
     )
 
     with pytest.raises(TransientError):
-        await embedder.embed(["a"])
+        await embed(embedder, "a")
 
     await embedder.close()
 
@@ -125,7 +133,7 @@ async def test_a_key_that_the_server_repeats_is_not_in_the_error(server: OpenAIS
     )
 
     with pytest.raises(CriticalError) as caught:
-        await embedder.embed(["a"])
+        await embed(embedder, "a")
 
     assert "sk-wrong-key" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -135,8 +143,8 @@ async def test_a_key_that_the_server_repeats_is_not_in_the_error(server: OpenAIS
 async def test_mock_vectors_depend_on_the_text_alone() -> None:
     embedder = MockEmbedder(model="mock-m", dimensions=16)
 
-    [first, other] = await embedder.embed(["a", "b"])
-    [again] = await MockEmbedder(model="mock-m", dimensions=16).embed(["a"])
+    [first, other] = await embed(embedder, "a", "b")
+    [again] = await embed(MockEmbedder(model="mock-m", dimensions=16), "a")
 
     assert first == again != other
     assert isclose(sum(n * n for n in first), 1.0)
@@ -151,11 +159,11 @@ def test_a_mock_under_a_real_name_is_refused() -> None:
 async def test_the_local_model_knows_what_belongs_together(dimensions: int) -> None:
     embedder = LocalEmbedder(model="wordllama-256", dimensions=dimensions)
 
-    cat, kitten, tax = await embedder.embed(["a cat", "a kitten", "income tax law"])
+    cat, kitten, tax = await embed(embedder, "a cat", "a kitten", "income tax law")
 
     assert len(cat) == dimensions
     assert _cosine(cat, kitten) > _cosine(cat, tax)
 
 
-def _cosine(a: list[float], b: list[float]) -> float:
+def _cosine(a: Sequence[float], b: Sequence[float]) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def jar_of(name: str, content: bytes, *, group: str = "org.example") -> Jar:
 def lock() -> JarLock:
     server = [jar_of(name, content) for name, content in CONTENTS.items()]
     apoc = jar_of("apoc-core", b"apoc" * 1000, group="org.neo4j.procedure")
-    return JarLock(server="1.0", apoc="1.0", jars=(*server, apoc))
+    return JarLock(server="1.0", apoc="1.0", main_class="Main", jars=(*server, apoc))
 
 
 class Repository:
@@ -158,7 +159,7 @@ KILLED_WHILE_DOWNLOADING = """
             on_bytes(0)
 
     jar = Jar("g", "a", "1.0", "", sha256="0" * 64, size=1000)
-    ensure_jars(Path(sys.argv[1]), lock=JarLock("1", "1", (jar,)), fetch=fetch)
+    ensure_jars(Path(sys.argv[1]), lock=JarLock("1", None, "Main", (jar,)), fetch=fetch)
 """
 
 
@@ -192,12 +193,14 @@ def test_killed_download_leaves_nothing_that_looks_valid_and_the_next_one_tidies
 
     [folder] = tmp_path.iterdir()
     half = Jar("g", "a", "1.0", "", sha256="0" * 64, size=1000)
-    assert not is_installed(folder, JarLock("1", "1", (half,)))
+    assert not is_installed(folder, JarLock("1", None, "Main", (half,)))
     assert leftovers(tmp_path) != []
 
     content = b"whole"
     digest = hashlib.sha256(content).hexdigest()
-    whole = JarLock("1", "1", (Jar("g", "a", "1.0", "", sha256=digest, size=len(content)),))
+    whole = JarLock(
+        "1", None, "Main", (Jar("g", "a", "1.0", "", sha256=digest, size=len(content)),)
+    )
     folder.rename(tmp_path / whole.folder_name)
     repository = Repository()
     repository.files["a"] = content
@@ -256,7 +259,7 @@ def test_request_that_fails_once_is_repeated(tmp_path: Path, monkeypatch: pytest
         return response
 
     monkeypatch.setattr(requests, "request", request)
-    lock = JarLock("1", "1", (jar_of("flaky", content),))
+    lock = JarLock("1", None, "Main", (jar_of("flaky", content),))
 
     folder = ensure_jars(tmp_path, lock=lock)
 
@@ -316,6 +319,7 @@ def test_committed_lock_is_well_formed():
     lock = read_lock()
 
     assert len(lock.jars) > 200
+    assert lock.apoc is not None
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in lock.jars)
     assert all(jar.size > 0 for jar in lock.jars)
     assert len({jar.path for jar in lock.jars}) == len(lock.jars)
@@ -326,6 +330,6 @@ def test_committed_lock_is_well_formed():
 
 def test_a_changed_jar_makes_another_folder(lock: JarLock):
     first, *others = lock.jars
-    changed = JarLock(lock.server, lock.apoc, (jar_of(first.artifact, b"changed"), *others))
+    changed = replace(lock, jars=(jar_of(first.artifact, b"changed"), *others))
 
     assert changed.folder_name != lock.folder_name

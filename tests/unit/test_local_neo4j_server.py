@@ -303,7 +303,7 @@ def test_configuration_closes_everything_but_bolt_on_this_machine(tmp_path: Path
     assert settings["server.https.enabled"] == "false"
     assert settings["dbms.security.auth_enabled"] == "true"
     assert settings["server.memory.heap.max_size"] == "2g"
-    assert "*" not in settings["dbms.security.procedures.unrestricted"].split(",")
+    assert settings["dbms.security.procedures.unrestricted"] == "apoc.trigger.*"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""How a worker gets at the entities of its jobs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from embed_pipeline.domain.job import Lease
+from embed_pipeline.domain.results import EntityFate, LoadedEntity
+from embed_pipeline.store import cypher_entity as cypher
+from embed_pipeline.store.changes import BY_QUEUE, cancelled
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher_worker import READ_JOBS
+from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
+from embed_pipeline.store.records import Properties, is_held
+from embed_pipeline.store.shape import for_shape
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+
+_NOTHING_LEFT: Final = (EntityFate.GONE, EntityFate.SUPERSEDED)
+
+
+async def load(
+    database: Database, config: QueueConfig, leases: Sequence[Lease]
+) -> list[LoadedEntity]:
+    """Read what is to be embedded, and cancel the jobs that have nothing left to embed."""
+    uids = sorted({lease.entity_uid for lease in leases})
+    ids = sorted(lease.job_id for lease in leases)
+    token = new_token()
+
+    async def look(tx: Transaction) -> list[LoadedEntity]:
+        record = await fetch_one(tx, READ_JOBS, ids=ids, now=database.now_ms)
+        jobs = {job["id"]: job for job in record["jobs"]}
+        entities = await read_entities(tx, config, uids)
+        return [_fate(jobs.get(lease.job_id), lease, entities) for lease in leases]
+
+    async def cancel(tx: Transaction) -> list[LoadedEntity]:
+        jobs, now = await lock_jobs(tx, ids, token=token, now=database.now_ms)
+        entities = await read_entities(tx, config, uids)
+        loaded = [_fate(jobs.get(lease.job_id), lease, entities) for lease in leases]
+        over = [jobs[x.lease.job_id] for x in loaded if x.fate in _NOTHING_LEFT]
+        changes = [
+            cancelled(job, now=now, by=BY_QUEUE, reason=ending_reason(job, entities))
+            for job in over
+        ]
+        await change_jobs(tx, changes)
+        fenced = sum(x.fate is EntityFate.FENCED for x in loaded)
+        counts = {"superseded": len(changes), "fenced": fenced}
+        await count(tx, config.queue, counts, token=token)
+        return loaded
+
+    loaded = await database.read(look)
+    if all(x.fate is EntityFate.CURRENT for x in loaded):
+        return loaded
+    return await database.write(cancel)
+
+
+async def find_vectors(
+    database: Database, config: QueueConfig, hashes: Sequence[str], model: str, dimensions: int
+) -> Mapping[str, list[float]]:
+    """Look up vectors of texts that were embedded before."""
+    if not hashes:
+        return {}
+    statement = for_shape(cypher.FIND_VECTORS, config.shape)
+    wanted = sorted(set(hashes))
+    records = await database.read(
+        lambda tx: fetch(tx, statement, hashes=wanted, model=model, dimensions=dimensions)
+    )
+    return {record["hash"]: record["vector"] for record in records}
+
+
+async def read_entities(
+    tx: Transaction, config: QueueConfig, uids: list[str]
+) -> dict[str, Mapping[str, Any]]:
+    """What decides whether a vector still fits, by uid."""
+    record = await fetch_one(tx, for_shape(cypher.READ_ENTITIES, config.shape), uids=uids)
+    return {entity["uid"]: entity for entity in record["entities"]}
+
+
+def ending_reason(job: Properties, entities: Mapping[str, Mapping[str, Any]]) -> str:
+    """Why a job with nothing left to embed ends."""
+    entity = entities[job["entity_uid"]]
+    return f"superseded by version {entity['version']}" if entity["exists"] else "entity deleted"
+
+
+def _fate(
+    job: Properties | None, lease: Lease, entities: Mapping[str, Mapping[str, Any]]
+) -> LoadedEntity:
+    if job is None or not is_held(job, lease):
+        return LoadedEntity(lease, EntityFate.FENCED)
+    entity = entities[lease.entity_uid]
+    if not entity["exists"]:
+        return LoadedEntity(lease, EntityFate.GONE)
+    if entity["version"] != job["version"]:
+        return LoadedEntity(lease, EntityFate.SUPERSEDED)
+    return LoadedEntity(lease, EntityFate.CURRENT, entity["text"])

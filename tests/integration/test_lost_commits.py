@@ -1,0 +1,497 @@
+"""Exactly once, also when the acknowledgement of a commit is lost.
+
+Every scenario runs through a proxy that breaks the connection at the commit, and once undisturbed:
+what the caller hears, the jobs, the vectors and the counters must be the same each time.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from neo4j import AsyncDriver
+from neo4j.exceptions import IncompleteCommit
+
+from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.lifecycle import EnqueueOutcome
+from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome
+from embed_pipeline.store.connection import Connection, open_driver
+from tests.bolt_proxy import BoltProxy, Cut
+from tests.conftest import TestServer
+from tests.queue_harness import LEASE, MODEL, VECTOR, Neo4jUnderTest, assert_consistent, hash_for
+
+PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
+FAILED, CANCELLED = JobStatus.FAILED, JobStatus.CANCELLED
+PERMANENT, CRITICAL = ErrorCategory.PERMANENT, ErrorCategory.CRITICAL
+
+UNDISTURBED: tuple[Cut, ...] = ()
+ONE_CUT = [UNDISTURBED, *((cut,) for cut in Cut)]
+TWO_CUTS = [*((cut, cut) for cut in Cut), (Cut.BEFORE, Cut.AFTER), (Cut.AFTER, Cut.BEFORE)]
+
+
+def words(cuts: tuple[Cut, ...]) -> str:
+    return " then ".join(cut.name.lower() for cut in cuts) or "undisturbed"
+
+
+often = pytest.mark.parametrize("lossy", [*ONE_CUT, *TWO_CUTS], indirect=True, ids=words)
+
+
+@pytest.fixture
+async def proxy(neo4j_server: TestServer) -> AsyncIterator[BoltProxy]:
+    async with BoltProxy(neo4j_server.uri) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def far_driver(proxy: BoltProxy, neo4j_server: TestServer) -> AsyncIterator[AsyncDriver]:
+    """A driver that reaches the server only through the proxy."""
+    server = neo4j_server
+    connection = Connection(proxy.uri, server.username, server.password, server.database)
+    async with open_driver(connection) as driver:
+        yield driver
+
+
+@pytest.fixture(params=ONE_CUT, ids=words)
+async def lossy(
+    request: pytest.FixtureRequest,
+    queue: Neo4jUnderTest,
+    proxy: BoltProxy,
+    far_driver: AsyncDriver,
+) -> AsyncIterator[Neo4jUnderTest]:
+    """The same queue over a line that breaks at its next commit, once or twice."""
+    for cut in request.param:
+        proxy.cut_next_commits(1, cut)
+    yield Neo4jUnderTest(far_driver, queue.database, clock=queue.clock)
+    assert proxy.cuts == list(request.param)
+    assert_consistent(await queue.nodes())
+
+
+async def counted(queue: Neo4jUnderTest) -> dict[str, int]:
+    """The counters that are not zero."""
+    return {name: number for name, number in (await queue.counters()).items() if number}
+
+
+# The proxy does what it says.
+
+
+async def commit_through(driver: AsyncDriver) -> None:
+    async with driver.session() as session, await session.begin_transaction() as tx:
+        await (await tx.run("CREATE (:Entity {name: 'witness'})")).consume()
+        await tx.commit()
+
+
+async def witnesses(queue: Neo4jUnderTest) -> int:
+    rows = await queue.run("MATCH (e:Entity {name: 'witness'}) RETURN count(e) AS n")
+    return rows[0]["n"]
+
+
+@pytest.mark.parametrize(("cut", "applied"), [(Cut.BEFORE, 0), (Cut.AFTER, 1)])
+async def test_a_cut_commit_raises_whether_it_was_applied_or_not(
+    queue: Neo4jUnderTest, proxy: BoltProxy, far_driver: AsyncDriver, cut: Cut, applied: int
+) -> None:
+    proxy.cut_next_commits(1, cut)
+
+    with pytest.raises(IncompleteCommit):
+        await commit_through(far_driver)
+
+    assert proxy.cuts == [cut]
+    assert await witnesses(queue) == applied
+
+
+async def test_a_late_commit_is_applied_when_the_next_statement_is_on_its_way(
+    queue: Neo4jUnderTest, proxy: BoltProxy, far_driver: AsyncDriver
+) -> None:
+    proxy.cut_next_commits(1, Cut.LATE)
+    with pytest.raises(IncompleteCommit):
+        await commit_through(far_driver)
+    assert await witnesses(queue) == 0
+
+    # Waits for the lock that the late transaction holds on the key of its entity.
+    await far_driver.execute_query("MERGE (:Entity {name: 'witness'})")
+
+    assert await witnesses(queue) == 1
+
+
+@pytest.mark.parametrize("cut", Cut)
+async def test_a_connection_after_the_cut_works(
+    queue: Neo4jUnderTest, proxy: BoltProxy, far_driver: AsyncDriver, cut: Cut
+) -> None:
+    proxy.cut_next_commits(2, cut)
+    for _ in range(2):
+        with pytest.raises(IncompleteCommit):
+            await commit_through(far_driver)
+        await queue.run("MATCH (e:Entity {name: 'witness'}) DELETE e")
+
+    await commit_through(far_driver)
+
+    assert proxy.cuts == [cut, cut]
+
+
+# The worker's side.
+
+
+@often
+async def test_a_lease_hands_over_all_it_took_and_takes_no_more(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await queue.given_jobs("ada", "bob", "cyd", "dan", "eve")
+
+    batch = await lossy.lease(owner="run-1", limit=3)
+
+    assert [item.job.entity_uid for item in batch.jobs] == ["ada", "bob", "cyd"]
+    assert {(item.job.attempts, item.lease.fence) for item in batch.jobs} == {(1, 1)}
+    in_work = [node for node in await queue.nodes() if node["status"] == PROCESSING]
+    assert {node["id"] for node in in_work} == {item.lease.job_id for item in batch.jobs}
+    assert {(n["attempts"], n["fence"], n["lock_owner"]) for n in in_work} == {(1, 1, "run-1")}
+    assert (await queue.admin.counts())[PENDING] == 2
+    assert await queue.run("MATCH (q:EmbedQueue) RETURN q.turns AS turns, q.slots AS slots") == [
+        {"turns": 1, "slots": 3}
+    ]
+    done = await queue.complete(*(item.lease for item in batch.jobs))
+    assert done == [CompletionOutcome.COMPLETED] * 3
+
+
+async def test_the_probe_of_a_half_open_breaker_is_handed_over(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await queue.given_jobs("ada", "bob")
+    await queue.switch.open_breaker("quota gone")
+    queue.clock.advance(timedelta(hours=1))
+
+    batch = await lossy.lease(limit=2)
+
+    assert (batch.refusal, len(batch.jobs)) == (None, 1)
+    assert (await queue.admin.counts())[PROCESSING] == 1
+    assert (await queue.switch.state()).breaker.status is BreakerStatus.HALF_OPEN
+
+
+async def test_a_heartbeat_extends_once_and_counts_a_lost_lease_once(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    ada, bob, cyd = [item.lease for item in await queue.leased("ada", "bob", "cyd")]
+    await queue.run("MATCH (j:EmbedJob {entity_uid: 'cyd'}) SET j.fence = j.fence + 1")
+    queue.clock.advance(timedelta(minutes=4))
+
+    beat = await lossy.jobs.heartbeat([ada, bob, cyd], duration=LEASE)
+
+    assert (beat.held, beat.cancelled, beat.lost) == ((ada, bob), (), (cyd,))
+    for uid in ("ada", "bob"):
+        job = await queue.job(uid)
+        assert (job.attempts, job.fence, job.lock_owner) == (1, 1, "run-1")
+        assert (job.lock_until, job.heartbeat_at) == (queue.clock.now + LEASE, queue.clock.now)
+    assert await counted(queue) == {"fenced": 1}
+
+
+@often
+async def test_a_completion_is_reported_as_such_and_happens_once(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    leases = [item.lease for item in await queue.leased("ada", "bob")]
+
+    outcomes = await lossy.complete(*leases)
+
+    assert outcomes == [CompletionOutcome.COMPLETED] * 2
+    for lease in leases:
+        job = await queue.job(lease.entity_uid)
+        assert (job.status, job.attempts, job.fence, job.tokens) == (COMPLETED, 1, 1, 3)
+        assert (job.processed_at, job.lock_owner) == (queue.clock.now, None)
+        assert job.last_owner == "run-1"
+        assert await queue.vector(lease.entity_uid) == pytest.approx(VECTOR)
+    assert await queue.run(
+        "MATCH (e:Entity) RETURN e.embedding_job AS job, e._embed_lock AS lock ORDER BY e.name"
+    ) == [{"job": lease.job_id, "lock": None} for lease in leases]
+    assert await counted(queue) == {}
+
+
+@often
+async def test_a_completion_that_does_not_fit_ends_each_row_once(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    uids = ("fits", "moved", "gone", "newer", "lost")
+    leases = [item.lease for item in await queue.leased(*uids)]
+    await queue.put_entity("moved", "another text")
+    await queue.delete_entity("gone")
+    await queue.put_entity("newer", version=2)
+    await queue.run("MATCH (j:EmbedJob {entity_uid: 'lost'}) SET j.fence = j.fence + 1")
+
+    outcomes = await lossy.complete(*leases)
+
+    assert outcomes == [
+        CompletionOutcome.COMPLETED,
+        CompletionOutcome.MOVED,
+        CompletionOutcome.GONE,
+        CompletionOutcome.SUPERSEDED,
+        CompletionOutcome.FENCED,
+    ]
+    assert await queue.statuses(*uids) == [COMPLETED, PENDING, CANCELLED, CANCELLED, PROCESSING]
+    assert (await queue.job("moved")).attempts == 0
+    assert await queue.vector("fits") == pytest.approx(VECTOR)
+    assert await queue.vector("moved") is None
+    assert await counted(queue) == {"moved": 1, "superseded": 2, "fenced": 1}
+
+
+async def test_a_transient_failure_costs_one_attempt_and_one_entry(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    [item] = await queue.leased("ada")
+
+    outcomes = await lossy.fail(item.lease)
+
+    job = await queue.job("ada")
+    assert outcomes == [FailureOutcome.RETRY]
+    assert (job.status, job.attempts, job.fence) == (PENDING, 1, 1)
+    assert (job.error, len(job.error_history)) == ("boom", 1)
+    assert job.run_after == queue.clock.now + queue.config.retry.base
+    assert await counted(queue) == {"retried": 1}
+
+
+async def test_a_permanent_failure_is_recorded_once(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    [item] = await queue.leased("ada")
+
+    outcomes = await lossy.fail(item.lease, category=PERMANENT)
+
+    job = await queue.job("ada")
+    assert outcomes == [FailureOutcome.FAILED]
+    assert (job.status, job.attempts, len(job.error_history)) == (FAILED, 1, 1)
+    assert (job.error_category, job.run_after, job.processed_at) == (
+        PERMANENT,
+        None,
+        queue.clock.now,
+    )
+    assert await counted(queue) == {}
+
+
+async def test_the_last_attempt_is_exhausted_once(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await queue.put_entity("ada")
+    await queue.admin.enqueue([NewJob("ada", MODEL)], max_attempts=1)
+    [item] = (await queue.lease()).jobs
+
+    outcomes = await lossy.fail(item.lease)
+
+    job = await queue.job("ada")
+    assert outcomes == [FailureOutcome.FAILED]
+    assert (job.status, job.attempts, len(job.error_history)) == (FAILED, 1, 1)
+    assert await counted(queue) == {"exhausted": 1}
+
+
+async def test_a_global_fault_gives_the_attempt_back_once(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    [ada] = await queue.leased("ada")
+    await queue.jobs.fail([])
+    await queue.fail(ada.lease)
+    queue.clock.advance(timedelta(hours=1))
+    [ada] = (await queue.lease()).jobs
+    assert ada.job.attempts == 2
+
+    outcomes = await lossy.fail(ada.lease, category=CRITICAL)
+
+    job = await queue.job("ada")
+    assert outcomes == [FailureOutcome.GIVEN_BACK]
+    assert (job.status, job.attempts, len(job.error_history)) == (PENDING, 1, 2)
+    assert await counted(queue) == {"retried": 1, "given_back": 1}
+
+
+async def test_a_release_refunds_once_and_says_how_many(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    leases = [item.lease for item in await queue.leased("ada", "bob", "lost")]
+    await queue.run("MATCH (j:EmbedJob {entity_uid: 'lost'}) SET j.fence = j.fence + 1")
+
+    released = await lossy.jobs.release(leases)
+
+    assert released == 2
+    for uid in ("ada", "bob"):
+        job = await queue.job(uid)
+        assert (job.status, job.attempts, job.fence, job.lock_owner) == (PENDING, 0, 1, None)
+    assert (await queue.job("lost")).status is PROCESSING
+    assert await counted(queue) == {"released": 2, "fenced": 1}
+
+
+async def test_a_release_refunds_only_the_attempt_of_its_own_lease(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    [ada] = await queue.leased("ada")
+    await queue.fail(ada.lease)
+    queue.clock.advance(timedelta(hours=1))
+    [ada] = (await queue.lease()).jobs
+
+    assert await lossy.jobs.release([ada.lease]) == 1
+
+    assert (await queue.job("ada")).attempts == 1
+    assert await counted(queue) == {"retried": 1, "released": 1}
+
+
+async def test_loading_cancels_what_has_vanished_and_says_so(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    leases = [item.lease for item in await queue.leased("here", "gone", "newer")]
+    await queue.delete_entity("gone")
+    await queue.put_entity("newer", version=2)
+
+    loaded = await lossy.jobs.load(leases)
+
+    assert [x.fate for x in loaded] == [
+        EntityFate.CURRENT,
+        EntityFate.GONE,
+        EntityFate.SUPERSEDED,
+    ]
+    assert await queue.statuses("here", "gone", "newer") == [PROCESSING, CANCELLED, CANCELLED]
+    assert await counted(queue) == {"superseded": 2}
+
+
+async def test_recovery_names_every_job_it_took_back(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await queue.put_entity("last")
+    await queue.admin.enqueue([NewJob("last", MODEL)], max_attempts=1)
+    await queue.given_jobs("ada", "bob")
+    await queue.lease(owner="run-1", limit=3)
+    await queue.expire()
+
+    recovered = await lossy.jobs.recover_expired(limit=10)
+
+    assert sorted((x.entity_uid, x.status, x.former_owner) for x in recovered) == [
+        ("ada", PENDING, "run-1"),
+        ("bob", PENDING, "run-1"),
+        ("last", FAILED, "run-1"),
+    ]
+    for uid, status, entries in (("ada", PENDING, 0), ("bob", PENDING, 0), ("last", FAILED, 1)):
+        job = await queue.job(uid)
+        assert (job.status, job.attempts, job.expiries) == (status, 1, 1)
+        assert len(job.error_history) == entries
+    assert await counted(queue) == {"recovered": 3, "exhausted": 1}
+
+
+async def test_recovery_takes_no_more_than_its_limit(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await queue.leased("ada", "bob", "cyd")
+    await queue.expire()
+
+    recovered = await lossy.jobs.recover_expired(limit=2)
+
+    assert len({x.job_id for x in recovered}) == 2
+    assert (await queue.admin.counts())[PROCESSING] == 1
+    assert await counted(queue) == {"recovered": 2}
+
+
+# Everybody else's side.
+
+
+@pytest.mark.parametrize("jobs", [1, 1_001])
+async def test_an_enqueue_says_created_and_makes_each_job_once(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest, jobs: int
+) -> None:
+    wishes = [NewJob(f"entity-{number}", MODEL) for number in range(jobs)]
+
+    outcomes = await lossy.admin.enqueue(wishes)
+
+    assert outcomes == [EnqueueOutcome.CREATED] * jobs
+    counts = await queue.admin.counts()
+    assert (counts[PENDING], sum(counts.values())) == (jobs, jobs)
+    assert await counted(queue) == {}
+
+
+async def test_an_enqueue_says_what_it_did_to_a_job_that_was_there(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await queue.given_jobs("present", "promoted", "older")
+    await queue.in_state("revived", COMPLETED)
+    wishes = [
+        NewJob("present", MODEL),
+        NewJob("promoted", MODEL, priority=5),
+        NewJob("revived", MODEL, text_hash=hash_for("revived", "another text")),
+        NewJob("older", MODEL, version=2),
+    ]
+
+    outcomes = await lossy.admin.enqueue(wishes)
+
+    assert outcomes == [
+        EnqueueOutcome.PRESENT,
+        EnqueueOutcome.PROMOTED,
+        EnqueueOutcome.REVIVED,
+        EnqueueOutcome.CREATED,
+    ]
+    assert await queue.statuses("present", "promoted", "revived") == [PENDING] * 3
+    assert (await queue.job("promoted")).priority == 5
+    assert (await queue.job("older", version=1)).status is CANCELLED
+    assert (await queue.job("older", version=2)).status is PENDING
+    assert await counted(queue) == {"revived": 1, "superseded": 1}
+
+
+async def test_a_cancellation_of_one_job_is_not_refused_as_a_second_one(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    [item] = await queue.leased("ada")
+
+    await lossy.admin.cancel_job(item.job.id, by="operator", reason="wrong text")
+
+    job = await queue.job("ada")
+    assert (job.status, job.cancelled_by, job.error) == (CANCELLED, "operator", "wrong text")
+    assert await counted(queue) == {"cancelled": 1}
+
+
+async def test_a_cancellation_by_filter_reports_all_it_cancelled(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await queue.leased("ada")
+    await queue.given_jobs("bob")
+    await queue.in_state("done", CANCELLED)
+
+    report = await lossy.admin.cancel(JobFilter(model=MODEL), by="operator")
+
+    assert (report.count, report.counts) == (2, {PENDING: 1, PROCESSING: 1})
+    assert set(report.job_ids) == {(await queue.job(uid)).id for uid in ("ada", "bob")}
+    assert await queue.statuses("ada", "bob") == [CANCELLED] * 2
+    assert await counted(queue) == {"cancelled": 3}
+
+
+async def test_a_retry_of_failed_jobs_reports_all_it_opened_again(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await queue.in_state("ada", FAILED)
+    await queue.in_state("bob", FAILED)
+    which = JobFilter(categories=frozenset({PERMANENT}))
+
+    report = await lossy.admin.retry_failed(which)
+
+    assert (report.count, report.counts) == (2, {FAILED: 2})
+    for uid in ("ada", "bob"):
+        job = await queue.job(uid)
+        assert (job.status, job.attempts, job.error_history) == (PENDING, 0, ())
+    assert await counted(queue) == {"reopened": 2}
+
+
+@pytest.mark.parametrize("how", ["release", "recover"])
+async def test_taking_everything_from_an_owner_reports_every_job(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest, how: str
+) -> None:
+    await queue.leased("ada", "bob", owner="run-1/a")
+    await queue.leased("cyd", owner="run-2")
+
+    if how == "release":
+        taken: Any = await lossy.admin.release_owner("run-1")
+    else:
+        taken = len(await lossy.admin.recover_owner("run-1"))
+
+    assert taken == 2
+    assert await queue.statuses("ada", "bob", "cyd") == [PENDING, PENDING, PROCESSING]
+    attempts, name = (0, "released") if how == "release" else (1, "recovered")
+    assert {(await queue.job(uid)).attempts for uid in ("ada", "bob")} == {attempts}
+    assert await counted(queue) == {name: 2}
+
+
+async def test_what_a_worker_counts_is_added_once(
+    queue: Neo4jUnderTest, lossy: Neo4jUnderTest
+) -> None:
+    await lossy.admin.count({"requests": 1, "tokens": 40})
+
+    assert await counted(queue) == {"requests": 1, "tokens": 40}
