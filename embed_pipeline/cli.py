@@ -3,22 +3,22 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from embed_pipeline import cli_neo4j, wiring
+from embed_pipeline import cli_drain, cli_entities, cli_jobs, cli_neo4j, cli_queue, wiring
 from embed_pipeline import doctor as examination
+from embed_pipeline.cli_base import complaints, console, with_database
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store import schema
-from embed_pipeline.store.connection import Driver, connected
+from embed_pipeline.store.connection import Driver
+from embed_pipeline.store.queue import open_queue
+from embed_pipeline.store.schema_state import InstallReport
 
-Result = TypeVar("Result")
 COLOURS = {
     examination.Mark.GOOD: "green",
     examination.Mark.WARNING: "yellow",
@@ -35,7 +35,7 @@ app = typer.Typer(
 sample = typer.Typer(help="The sample graph.", no_args_is_help=True)
 app.add_typer(cli_neo4j.app, name="neo4j")
 app.add_typer(sample, name="sample")
-console = Console(highlight=False)
+app.add_typer(cli_jobs.app, name="jobs")
 
 
 def main() -> None:
@@ -45,23 +45,10 @@ def main() -> None:
     try:
         app()
     except EmbedPipelineError as error:
-        Console(stderr=True, highlight=False).print(
-            f"[red]✗[/] {escape(str(error))}", soft_wrap=True
-        )
+        complaints.print(f"[red]✗[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
-    """Do ``work`` with a driver; its errors become messages."""
-    settings = load_settings()
-
-    async def run() -> Result:
-        async with connected(wiring.connection(settings)) as driver:
-            return await work(driver, settings)
-
-    return asyncio.run(run())
 
 
 @app.command()
@@ -88,22 +75,51 @@ def init(
         bool,
         typer.Option(help="Drop a vector index of other dimensions; vectors stay on the nodes."),
     ] = False,
+    triggers: Annotated[
+        bool | None,
+        typer.Option(
+            "--with-triggers/--without-triggers",
+            help="Install or drop the APOC trigger that enqueues entities as they are written.",
+        ),
+    ] = None,
 ) -> None:
     """Create the constraints and indexes; safe to repeat."""
-    report = with_database(
-        lambda driver, settings: schema.install(
+
+    async def work(driver: Driver, settings: Settings) -> InstallReport:
+        report = await schema.install(
             driver,
             database=settings.neo4j_database,
             shape=settings.entity_shape,
             dimensions=settings.dimensions,
             replace_vector_index=replace_vector_index,
         )
-    )
+        if triggers is not None:
+            await _set_trigger(driver, settings, install=triggers)
+        return report
+
+    report = with_database(work)
     for name in report.created:
         console.print(f"  created       {name}")
     for name in report.present:
         console.print(f"  already there {name}")
     console.print(f"✓ Schema version {report.version}")
+
+
+async def _set_trigger(driver: Driver, settings: Settings, *, install: bool) -> None:
+    queue = open_queue(
+        driver, database=settings.neo4j_database, config=wiring.queue_config(settings)
+    )
+    trigger = queue.triggers(settings.model)
+    if not install:
+        await trigger.drop()
+        console.print("✓ No trigger; 'embed-pipeline reconcile' finds what is to be embedded")
+        return
+    with console.status("Waiting until the server runs the trigger"):
+        state = await trigger.install()
+    if state.is_active:
+        console.print(f"✓ The trigger enqueues every change for {settings.model}")
+    else:
+        console.print("! The trigger is installed; the server runs it after its next refresh")
 
 
 @sample.command("load")
@@ -117,6 +133,20 @@ def sample_load() -> None:
         )
     )
     console.print(f"✓ {count} entities added" if count else "✓ The sample graph is already there")
+
+
+for command in (
+    cli_entities.enqueue,
+    cli_entities.reconcile,
+    cli_drain.drain,
+    cli_queue.status,
+    cli_entities.search,
+    cli_queue.pause,
+    cli_queue.resume,
+    cli_queue.recover,
+    cli_queue.cleanup,
+):
+    app.command()(command)
 
 
 @app.command()

@@ -1,9 +1,22 @@
 """Settings in, parts out: the one place where the layers get their values."""
 
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
 from embed_pipeline.domain.models import Provider
-from embed_pipeline.domain.ports import Embedder
+from embed_pipeline.domain.ports import Embedder, JobStore
+from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.domain.text import RECIPE, memento_text
 from embed_pipeline.settings import Settings
-from embed_pipeline.store.connection import Connection
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.connection import Connection, connected, open_driver
+from embed_pipeline.store.queue import Queue, open_queue
+from embed_pipeline.worker.engine import Drain, Parts
+from embed_pipeline.worker.options import DrainOptions
 
 
 def connection(settings: Settings) -> Connection:
@@ -38,3 +51,76 @@ def open_embedder(settings: Settings) -> Embedder:
             from embed_pipeline.embedding.mock import MockEmbedder
 
             return MockEmbedder(model=model, dimensions=dimensions)
+
+
+def queue_config(settings: Settings) -> QueueConfig:
+    """What the store has to know about the queue."""
+    secrets = [settings.neo4j_password]
+    if settings.openai_api_key:
+        secrets.append(settings.openai_api_key.get_secret_value())
+    return QueueConfig(
+        shape=settings.entity_shape,
+        max_attempts=settings.max_attempts,
+        dimensions=settings.dimensions,
+        secrets=tuple(secrets),
+    )
+
+
+@asynccontextmanager
+async def opened_queue(settings: Settings) -> AsyncGenerator[Queue]:
+    """Connect to Neo4j and put the queue together."""
+    async with connected(connection(settings)) as driver:
+        yield open_queue(driver, database=settings.neo4j_database, config=queue_config(settings))
+
+
+def rate_limits(settings: Settings) -> RateLimits:
+    """What the provider allows, over all workers together."""
+    return RateLimits(
+        requests=settings.rate_limit_requests,
+        interval=timedelta(milliseconds=settings.rate_limit_interval_ms),
+    )
+
+
+def drain_options(settings: Settings) -> DrainOptions:
+    """How a drain works if nobody says otherwise."""
+    return DrainOptions(
+        lease=settings.lease,
+        heartbeat=settings.heartbeat,
+        job_timeout=timedelta(milliseconds=settings.job_timeout_ms),
+        recovery_interval=timedelta(milliseconds=settings.recovery_interval_ms),
+        recovery_grace=timedelta(milliseconds=settings.recovery_grace_ms),
+    )
+
+
+def owner_of(run_id: str) -> str:
+    """A name for the leases of this process; everything of a run begins with its id."""
+    return f"{run_id}/{socket.gethostname()}/{os.getpid()}"
+
+
+def make_drain(
+    settings: Settings,
+    queue: Queue,
+    embedder: Embedder,
+    *,
+    owner: str,
+    options: DrainOptions,
+    stop: asyncio.Event,
+) -> Drain:
+    """Put a drain together; queue and embedder belong to the caller."""
+
+    @asynccontextmanager
+    async def open_store() -> AsyncGenerator[JobStore]:
+        async with open_driver(connection(settings)) as driver:
+            config = queue_config(settings)
+            yield open_queue(driver, database=settings.neo4j_database, config=config).jobs
+
+    parts = Parts(
+        store=queue.jobs,
+        open_store=open_store,
+        limiter=queue.limiter(rate_limits(settings)),
+        switch=queue.switch,
+        embedder=embedder,
+        render=lambda properties: memento_text(properties, settings.entity_shape),
+        recipe=RECIPE,
+    )
+    return Drain(parts, owner=owner, options=options, stop=stop)

@@ -6,21 +6,19 @@ message is the COMMIT of a write transaction, and which answer belongs to it.
 
 import asyncio
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 from urllib.parse import urlsplit
 
 BEGIN, COMMIT, RUN, GOODBYE = 0x11, 0x12, 0x10, 0x02
-SUMMARIES = (0x70, 0x7E, 0x7F)
-"""SUCCESS, IGNORED, FAILURE: each ends the answer to one request."""
+SUMMARIES = (0x70, 0x7E, 0x7F)  # SUCCESS, IGNORED, FAILURE: each ends the answer to a request
 MANIFEST = b"\x00\x00\x01\xff"
 """The server's answer that lets the client choose a version from a list."""
 READ_MODE = b"\x84mode\x81r"
 """In the metadata of BEGIN, as PackStream writes it."""
-LOCK_WAIT = 0.1
-"""Seconds. A repeat that waits for a lock of the held transaction gives no other sign of life."""
+QUIET = 0.1
+"""Seconds. Waiting for a lock of the held transaction has no other sign than that nothing moves."""
 
 
 class Cut(StrEnum):
@@ -29,7 +27,7 @@ class Cut(StrEnum):
     BEFORE = "before the commit reaches the server"
     AFTER = "after the server has committed"
     IN_FLIGHT = "while the server commits"
-    LATE = "so that the commit arrives during the repetition"
+    LATE = "so that the commit arrives when the repetition waits for it"
 
 
 class _CutError(Exception):
@@ -45,6 +43,7 @@ class _Link:
     server_in: asyncio.StreamReader
     server_out: asyncio.StreamWriter
     unanswered: int = 0
+    messages: int = 0
     is_read: bool = False
     is_cut: bool = False
     answered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -55,17 +54,26 @@ class _Link:
 
     async def request(self, message: bytes) -> None:
         self.answered.clear()
+        self.messages += 1
         self.unanswered += _tag(message) not in (None, GOODBYE)
         await _send(self.server_out, message)
 
     async def relay_answers(self) -> None:
         while True:
             message = await _read_message(self.server_in)
+            self.messages += 1
             self.unanswered -= _tag(message) in SUMMARIES
             if not self.is_cut:
                 await _send(self.client_out, message)
             if self.unanswered == 0:
                 self.answered.set()
+
+    async def quiet(self) -> None:
+        """Return when no message has passed for a while."""
+        seen = None
+        while seen != self.messages:
+            seen = self.messages
+            await asyncio.sleep(QUIET)
 
     async def shake_hands(self) -> None:
         await _send(self.server_out, await self.client_in.readexactly(20))
@@ -148,26 +156,16 @@ class BoltProxy:
 
     async def _cut(self, link: _Link, commit: bytes, cut: Cut) -> None:
         self.cuts.append(cut)
-        match cut:
-            case Cut.BEFORE:
+        if cut is Cut.LATE:
+            self._late.append(repeat := asyncio.get_running_loop().create_future())
+            link.cut()
+            await (await repeat).quiet()
+        if cut is not Cut.BEFORE:
+            link.is_cut = True
+            await link.request(commit)
+            if cut is Cut.IN_FLIGHT:
                 link.cut()
-            case Cut.AFTER:
-                link.is_cut = True
-                await link.request(commit)
-                await link.answered.wait()
-                link.cut()
-            case Cut.IN_FLIGHT:
-                await link.request(commit)
-                link.cut()
-                await link.answered.wait()
-            case Cut.LATE:
-                repeat = asyncio.get_running_loop().create_future()
-                self._late.append(repeat)
-                link.cut()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for((await repeat).answered.wait(), LOCK_WAIT)
-                await link.request(commit)
-                await link.answered.wait()
+            await link.answered.wait()
         raise _CutError
 
 

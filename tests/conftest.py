@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from embed_pipeline.local.config import Memory
+from embed_pipeline.local.jar_lock import read_lock
 from embed_pipeline.local.temporary import temporary_server
 
 OWN_PREFIXES = ("EMBED_", "EMBEDDING_", "NEO4J_", "OPENAI_", "DAGSTER_HOME")
 TEST_SERVER = "NEO4J_TEST_"
+LOCK_2026 = Path(__file__).with_name("neo4j-2026.lock.toml")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,14 @@ def neo4j_server() -> Iterator[TestServer]:
         )
         return
     with temporary_server() as server:
+        yield TestServer(uri=server.uri, username=server.username, password=server.password)
+
+
+@pytest.fixture(scope="session")
+def neo4j_2026_server() -> Iterator[TestServer]:
+    """The current Neo4j, and without APOC; only started for tests that ask for it."""
+    small = Memory(heap="512m", pagecache="64m")
+    with temporary_server(lock=read_lock(LOCK_2026), memory=small) as server:
         yield TestServer(uri=server.uri, username=server.username, password=server.password)
 
 

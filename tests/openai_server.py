@@ -1,5 +1,6 @@
 """A server that speaks OpenAI's embedding protocol, on loopback."""
 
+import asyncio
 import base64
 import struct
 import threading
@@ -26,7 +27,17 @@ class OpenAIServer:
 
     port: int
     requests: list[dict[str, Any]] = field(default_factory=list)
-    answer_with: Callable[[dict[str, Any]], Response] | None = None
+    times: list[float] = field(default_factory=list)
+    """When each request arrived, in seconds."""
+    answer_with: Callable[[dict[str, Any]], Response | None] | None = None
+    """Makes the answer; None of it means the ordinary one."""
+    key: str = KEY
+    latency: float = 0.0
+    gate: threading.Event = field(default_factory=threading.Event)
+    """Requests wait for it: clear it to keep them in flight."""
+
+    def __post_init__(self) -> None:
+        self.gate.set()
 
     @property
     def base_url(self) -> str:
@@ -35,12 +46,15 @@ class OpenAIServer:
     async def embeddings(self, request: Request) -> Response:
         body = await request.json()
         self.requests.append(body)
+        self.times.append(time.monotonic())
+        await asyncio.sleep(self.latency)
+        while not self.gate.is_set():  # noqa: ASYNC110 - set from another thread
+            await asyncio.sleep(0.01)
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if given != KEY:
+        if given != self.key:
             return failure(401, f"Incorrect API key provided: {given}", "invalid_api_key")
-        if self.answer_with is not None:
-            return self.answer_with(body)
-        return vectors(body)
+        special = self.answer_with(body) if self.answer_with else None
+        return special or vectors(body)
 
 
 def failure(status: int, message: str, code: str | None, **headers: str) -> Response:
@@ -48,15 +62,29 @@ def failure(status: int, message: str, code: str | None, **headers: str) -> Resp
     return JSONResponse({"error": error}, status, headers=headers)
 
 
-def vectors(body: dict[str, Any], *, dimensions: int | None = None) -> Response:
+def vectors(
+    body: dict[str, Any],
+    *,
+    dimensions: int | None = None,
+    numbers: Callable[[int], list[float]] | None = None,
+) -> Response:
     length = dimensions or body.get("dimensions", 1536)
     data = [
-        {"object": "embedding", "index": index, "embedding": _encode([index + 1.0] * length)}
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _encode(numbers(length) if numbers else [index + 1.0] * length),
+        }
         for index in range(len(body["input"]))
     ]
     usage = {"prompt_tokens": len(data), "total_tokens": len(data)}
     # Backwards: the protocol promises no order, only the index.
     return JSONResponse({"object": "list", "data": data[::-1], "model": "m", "usage": usage})
+
+
+def most_in_any_window(times: list[float], seconds: float) -> int:
+    """The largest number of requests in any interval of that length."""
+    return max((sum(t <= other < t + seconds for other in times) for t in times), default=0)
 
 
 def _encode(numbers: list[float]) -> str:

@@ -1,10 +1,10 @@
 """A sliding window that counts requests and tokens.
 
 The window is cut into slices, and a slice is forgotten only when all of it is older than the
-interval *plus one slice*. So no interval ever holds more than the limit, not even when requests
-reach the provider a slice later than they were granted; the price is at most four per cent of the
-rate. A token bucket would be shorter, but lets twice its limit through an interval: full at its
-start, refilled until its end.
+interval *plus a margin*. So no interval ever holds more than the limit, not even when requests
+reach the provider a margin later than they were granted; the price is four per cent of the rate for
+an interval of a minute, and a fifth for one of a second. A token bucket would be shorter, but lets
+twice its limit through an interval: full at its start, refilled until its end.
 """
 
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 SLICES: Final = 50
+_LONGEST_MARGIN_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,11 @@ class RateLimits:
     def slice_ms(self) -> int:
         """The length of one slice, rounded up so that the window is never shorter."""
         return max(1, -(-_ms(self.interval) // SLICES))
+
+    @property
+    def margin_ms(self) -> int:
+        """How long after its grant a request may still be sent: a second, or what is usual."""
+        return max(self.slice_ms, min(_ms(self.interval) // 4, _LONGEST_MARGIN_MS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +53,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The answer to a wish: ``wait`` is zero when it was granted."""
+    """The answer to a wish: ``wait`` is zero when it was granted, for a request sent soon."""
 
     wait: timedelta
+    good_for: timedelta = timedelta(0)
 
     @property
     def is_granted(self) -> bool:
@@ -79,12 +86,13 @@ def take(
         free_at = _forgotten_at(oldest, limits)
     if free_at > now_ms:
         return replace(window, slices=alive), _wait(free_at - now_ms)
+    granted = Grant(timedelta(0), timedelta(milliseconds=limits.margin_ms))
     # The clock may have gone back: a later slice already there counts the request.
     if alive and alive[-1].start_ms >= current:
         last = alive[-1]
         grown = replace(last, requests=last.requests + 1, tokens=last.tokens + tokens)
-        return replace(window, slices=(*alive[:-1], grown)), Grant(timedelta(0))
-    return replace(window, slices=(*alive, Slice(current, 1, tokens))), Grant(timedelta(0))
+        return replace(window, slices=(*alive[:-1], grown)), granted
+    return replace(window, slices=(*alive, Slice(current, 1, tokens))), granted
 
 
 def _is_full(requests: int, spent: int, tokens: int, limits: RateLimits) -> bool:
@@ -94,7 +102,7 @@ def _is_full(requests: int, spent: int, tokens: int, limits: RateLimits) -> bool
 
 
 def _forgotten_at(part: Slice, limits: RateLimits) -> int:
-    return part.start_ms + 2 * limits.slice_ms + _ms(limits.interval)
+    return part.start_ms + limits.slice_ms + limits.margin_ms + _ms(limits.interval)
 
 
 def _wait(milliseconds: int) -> Grant:

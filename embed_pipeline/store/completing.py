@@ -99,9 +99,9 @@ async def _complete_each(
         ]
         await change_jobs(tx, changes)
         await fetch(tx, for_shape(cypher.UNLOCK_ENTITIES, config.shape), uids=uids)
-        tally = Counter(outcomes)
+        tally = Counter(outcome for _, _, outcome in judged)
         counts = {
-            "fenced": tally[_FENCED],
+            "fenced": outcomes.count(_FENCED),
             "moved": tally[CompletionOutcome.MOVED],
             "superseded": tally[CompletionOutcome.SUPERSEDED] + tally[CompletionOutcome.GONE],
         }

@@ -58,7 +58,7 @@ _FILTER: Final[LiteralString] = """
 
 SCAN_JOBS: Final[LiteralString] = (
     """
-MATCH (job:EmbedJob) WHERE job.id > $after AND
+MATCH (job:EmbedJob) USING INDEX job:EmbedJob(id) WHERE job.id > $after AND
 """
     + _FILTER
     + """

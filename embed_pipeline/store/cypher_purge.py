@@ -59,8 +59,11 @@ CALL (job) {
   SET counters[counter] = coalesce(counters[counter], 0) + 1
   RETURN count(*) AS deleted
 } IN TRANSACTIONS OF $batch ROWS ON ERROR CONTINUE REPORT STATUS AS status
-RETURN coalesce(sum(deleted), 0) AS deleted,
-  count(DISTINCT CASE WHEN NOT status.committed THEN status.transactionId END) AS failed_batches,
+WITH deleted, status, CASE WHEN status.committed = false THEN status.transactionId END AS failed
+RETURN coalesce(sum(deleted), 0) AS deleted, count(DISTINCT failed) AS failed_batches,
   collect(DISTINCT status.errorMessage) AS errors
 """
-"""The same in plain Cypher; only allowed outside a managed transaction, and safe to repeat."""
+"""The same in plain Cypher; only allowed outside a managed transaction, and safe to repeat.
+
+``= false``, because Neo4j 2026.08 takes ``status.committed`` for a string and refuses ``NOT``.
+"""

@@ -25,7 +25,7 @@ async def fail(
         jobs, now = await lock_jobs(
             tx, (row.lease.job_id for row in rows), token=token, now=database.now_ms
         )
-        changes: list[Change] = []
+        applied: list[tuple[Properties, FailureOutcome, Change]] = []
         outcomes: list[FailureOutcome] = []
         for row in rows:
             job = jobs.get(row.lease.job_id)
@@ -34,16 +34,14 @@ async def fail(
                 continue
             outcome, change = _decide(job, row, config, now)
             outcomes.append(outcome)
-            changes.append(change)
-        await change_jobs(tx, changes)
-        tally = Counter(outcomes)
+            applied.append((job, outcome, change))
+        await change_jobs(tx, [change for _, _, change in applied])
+        tally = Counter(outcome for _, outcome, _ in applied)
         counts = {
-            "fenced": tally[FailureOutcome.FENCED],
+            "fenced": outcomes.count(FailureOutcome.FENCED),
             "retried": tally[FailureOutcome.RETRY],
             "given_back": tally[FailureOutcome.GIVEN_BACK],
-            "exhausted": sum(
-                _is_exhausted(jobs, r, o) for r, o in zip(rows, outcomes, strict=True)
-            ),
+            "exhausted": sum(_is_exhausted(job, outcome) for job, outcome, _ in applied),
         }
         await count(tx, config.queue, counts, token=token)
         return outcomes
@@ -108,10 +106,5 @@ def _repeated(job: Properties | None, row: Failure) -> FailureOutcome:
     return FailureOutcome(ending) if ending in _ENDINGS else FailureOutcome.FENCED
 
 
-def _is_exhausted(jobs: dict[str, Properties], row: Failure, outcome: FailureOutcome) -> bool:
-    job = jobs.get(row.lease.job_id)
-    return (
-        outcome is FailureOutcome.FAILED
-        and job is not None
-        and job["attempts"] >= job["max_attempts"]
-    )
+def _is_exhausted(job: Properties, outcome: FailureOutcome) -> bool:
+    return outcome is FailureOutcome.FAILED and job["attempts"] >= job["max_attempts"]

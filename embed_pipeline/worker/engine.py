@@ -141,12 +141,18 @@ class Drain:
         while self._ready and len(self._requests) < self._options.requests_at_once:
             if self._processor.critical is not None or self._stop.is_set():
                 return
-            tokens = sum(item.text.tokens for item in self._ready[0])
-            grant = await self._parts.limiter.acquire(tokens=tokens)
-            if not grant.is_granted:
-                await self._pause(grant.wait.total_seconds())
-                return
-            self._start(self._processor.process(self._ready.popleft()))
+            # Looked at before the grant, which is for now and not for later.
+            items = self._ready[0] = await self._settler.still_held(self._ready[0])
+            if items:
+                tokens = sum(item.text.tokens for item in items)
+                asked_at = time.monotonic()
+                grant = await self._parts.limiter.acquire(tokens=tokens)
+                if not grant.is_granted:
+                    await self._pause(grant.wait.total_seconds())
+                    return
+                send_by = asked_at + grant.good_for.total_seconds()
+                self._start(self._processor.process(items, send_by=send_by))
+            self._ready.popleft()
 
     async def _pause(self, seconds: float) -> None:
         """Give back what has not started, and wait for the limit with nothing held."""
@@ -198,6 +204,8 @@ class Drain:
             self._requests.discard(task)
             if task is self._leasing:
                 self._leasing = None
+            else:
+                self._intake.look_again()
             task.result()
 
     def _patience(self) -> float:
@@ -206,9 +214,11 @@ class Drain:
         waits = [self._deadline - now, self._recovery.due_at - now]
         if self._resume_at > now:
             waits.append(self._resume_at - now)
-        elif self._intake.empty_in_a_row or not self._intake.may_lease:
+        elif self._leasing or self._requests or not self._intake.may_lease:
             waits.append(self._options.idle_pause.total_seconds())
-        return max(0.0, min(min(waits), 60.0))
+        else:
+            waits.append(0.0)
+        return max(0.0, min(waits))
 
     async def _wind_down(self) -> None:
         """Give back everything, requests in flight after a grace; heartbeats go on meanwhile."""

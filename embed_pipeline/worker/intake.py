@@ -49,6 +49,7 @@ class Intake:
         self._report = report
         self._leases = 0
         self._holds_suspect = False
+        self._look_again_at = 0.0
         self.empty_in_a_row = 0
         self.refusal: str | None = None
         limits = parts.embedder.limits
@@ -68,6 +69,8 @@ class Intake:
         """Say whether this is a moment to ask for jobs."""
         if self.refusal is not None or self.budget == 0:
             return False
+        if time.monotonic() < self._look_again_at:
+            return False
         return not len(self._holdings) or not (self._holds_suspect or self._is_suspects_turn)
 
     async def take(self) -> Batch:
@@ -84,13 +87,25 @@ class Intake:
         deadline = asked_at + self._options.lease.total_seconds()
         self._holdings.add((leased.lease for leased in batch.jobs), deadline=deadline)
         self._report.leased += len(batch.jobs)
-        self.refusal = batch.refusal
+        # While this worker holds jobs, one of them may be the probe that opens the queue again.
+        self.refusal = None if len(self._holdings) else batch.refusal
         self._holds_suspect = any(leased.job.is_suspect for leased in batch.jobs)
         if not batch.jobs:
-            self.empty_in_a_row += lane is Lane.ANY
+            if self.refusal is None:
+                self._note_empty(lane)
             return Batch()
         self.empty_in_a_row = 0
         return await self._prepare(batch.jobs)
+
+    def look_again(self) -> None:
+        """Something has ended, so there may be jobs that were not there before."""
+        self._look_again_at = 0.0
+
+    def _note_empty(self, lane: Lane) -> None:
+        if lane is Lane.ANY:
+            self.empty_in_a_row += 1
+        if lane is Lane.HEALTHY or (lane is Lane.ANY and not self._options.until_empty):
+            self._look_again_at = time.monotonic() + self._options.idle_pause.total_seconds()
 
     @property
     def _is_suspects_turn(self) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -57,10 +58,12 @@ class Processor:
         """Copy vectors that the graph has already."""
         await self._settler.complete(rows)
 
-    async def process(self, items: Sequence[Item]) -> None:
+    async def process(self, items: Sequence[Item], *, send_by: float) -> None:
         """Embed the items of one granted request and settle every one of them."""
         try:
             async with asyncio.timeout(self._options.job_timeout.total_seconds()):
+                if time.monotonic() > send_by:
+                    await self._wait_for_grant(sum(item.text.tokens for item in items))
                 await self._embed(items)
         except TimeoutError:
             seconds = self._options.job_timeout.total_seconds()
@@ -77,17 +80,13 @@ class Processor:
             await self._settler.fail(items, error)
 
     async def _embed(self, items: Sequence[Item]) -> None:
-        held = await self._settler.still_held(items)
-        if not held:
-            return
         answers = await ask(
-            self._parts.embedder, held, wait_for_grant=self._wait_for_grant, report=self._report
+            self._parts.embedder, items, wait_for_grant=self._wait_for_grant, report=self._report
         )
         await self._note_success(answers)
-        answered = dict(zip((item.leased.lease for item in held), answers, strict=True))
-        held = await self._settler.still_held(held)
+        answered = dict(zip((item.leased.lease for item in items), answers, strict=True))
         rows = []
-        for item in held:
+        for item in await self._settler.still_held(items):
             answer = answered[item.leased.lease]
             if isinstance(answer, EmbeddingError):
                 await self._settler.fail([item], answer)

@@ -1,4 +1,4 @@
-"""One suite over every queue."""
+"""One suite over every queue, and over the oldest and the newest Neo4j."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,12 +9,12 @@ from embed_pipeline.store.connection import Connection, open_driver
 from tests.queue_harness import FakeUnderTest, Neo4jUnderTest
 
 
-@pytest.fixture(params=["fake", "neo4j"])
+@pytest.fixture(params=["fake", "neo4j", "neo4j_2026"])
 async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     if request.param == "fake":
         yield FakeUnderTest()
         return
-    server = request.getfixturevalue("neo4j_server")
+    server = request.getfixturevalue(f"{request.param}_server")
     connection = Connection(server.uri, server.username, server.password, server.database)
     async with open_driver(connection) as driver:
         real = Neo4jUnderTest(driver, server.database)

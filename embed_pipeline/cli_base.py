@@ -1,0 +1,179 @@
+"""What the commands share: a queue to work with, and how values are read and shown."""
+
+import asyncio
+import dataclasses
+import getpass
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from embed_pipeline import wiring
+from embed_pipeline.domain.errors import EmbedPipelineError, SchemaError
+from embed_pipeline.settings import Settings, load_settings, warnings
+from embed_pipeline.store import schema
+from embed_pipeline.store.connection import Driver, connected
+from embed_pipeline.store.queue import Queue
+from embed_pipeline.store.schema_state import SchemaState, VectorIndex
+
+Result = TypeVar("Result")
+PIPE_WIDTH: Final = 1_000
+"""A pipe has no width; a table that was cut at 80 would lose ids."""
+UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+complaints = Console(stderr=True, highlight=False)
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Machine-readable: times in UTC, durations in seconds.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
+    """Do ``work`` with a driver; its errors become messages."""
+    settings = load_settings()
+
+    async def run() -> Result:
+        async with connected(wiring.connection(settings)) as driver:
+            return await work(driver, settings)
+
+    return asyncio.run(run())
+
+
+def with_queue(work: Callable[[Queue, Settings], Awaitable[Result]]) -> Result:
+    """Do ``work`` with the queue, once it is known that its schema is there."""
+    settings = load_settings()
+
+    async def run() -> Result:
+        async with wiring.opened_queue(settings) as queue:
+            await require_schema(queue)
+            return await work(queue, settings)
+
+    return asyncio.run(run())
+
+
+async def require_schema(queue: Queue) -> SchemaState:
+    """Refuse to work on a database that was not prepared."""
+    database = queue.database
+    state = await schema.inspect(database.driver, database=database.name, shape=queue.config.shape)
+    if state.problem:
+        raise SchemaError(state.problem)
+    return state
+
+
+def require_vector_index(state: SchemaState, settings: Settings) -> VectorIndex:
+    """Refuse a vector index that cannot hold the vectors of the model."""
+    index = state.vector_index
+    if index is None:
+        raise SchemaError("there is no vector index; run 'embed-pipeline init'")
+    if index.dimensions != settings.dimensions:
+        raise SchemaError(
+            f"the vector index {index.name} has {index.dimensions} dimensions, {settings.model} "
+            f"makes {settings.dimensions}; run 'embed-pipeline init --replace-vector-index', or "
+            "correct EMBEDDING_PROVIDER, EMBEDDING_MODEL and EMBEDDING_DIMENSIONS"
+        )
+    return index
+
+
+def warn_about(settings: Settings) -> None:
+    """Say loudly what is allowed, and yet hardly meant."""
+    for text in warnings(settings):
+        complaints.print(f"[bold yellow]! {escape(text)}[/]", soft_wrap=True)
+
+
+def is_screen() -> bool:
+    """Say whether somebody looks at the output who wants to see it move."""
+    return sys.stdout.isatty() and not console.is_dumb_terminal
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask a person; a script must have said yes already."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise EmbedPipelineError(
+            f"{question} There is nobody to ask: repeat with --yes to do it, or with --preview "
+            "to look only"
+        )
+    typer.confirm(question, abort=True)
+
+
+def operator() -> str:
+    """Who did it, for the record on jobs and queue."""
+    try:
+        return f"{getpass.getuser()} on the command line"
+    except (OSError, KeyError):  # a container whose user has no name
+        return "command line"
+
+
+def duration(text: str) -> timedelta:
+    """Read ``30s``, ``15m``, ``2h`` or ``7d``."""
+    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text.strip())
+    if not match:
+        raise typer.BadParameter(f"{text!r} is not a duration such as 30s, 15m, 2h or 7d")
+    return timedelta(**{UNITS[match[2]]: int(match[1])})
+
+
+def age(length: timedelta | float) -> str:
+    """A length of time in at most two units."""
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if seconds < 60:
+        return f"{max(0.0, seconds):.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def at(moment: datetime | None) -> str:
+    """A time of the server."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else ""
+
+
+def safe(text: object) -> str:
+    """Somebody else's text: no markup, and nothing that moves the cursor."""
+    plain = "".join(c if c.isprintable() or c == "\n" else "�" for c in str(text))
+    return escape(plain)
+
+
+def table(*headers: str) -> Table:
+    """A table in the style of all commands; without headers two plain columns."""
+    made = Table(box=None, show_header=bool(headers), padding=(0, 2, 0, 0), header_style="dim")
+    for header in headers:
+        made.add_column(header, overflow="fold")
+    return made
+
+
+def print_json(value: object) -> None:
+    """Print a value for machines; never wrapped, never coloured."""
+    typer.echo(json.dumps(as_plain(value), ensure_ascii=False, indent=2))
+
+
+def as_plain(value: Any) -> Any:
+    """Dataclasses as objects, times as ISO 8601, durations as seconds."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Mapping():
+            return {str(key): as_plain(item) for key, item in value.items()}
+        case str():
+            return str(value)
+        case list() | tuple():
+            return [as_plain(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return {f.name: as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return value

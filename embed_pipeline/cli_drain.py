@@ -1,0 +1,192 @@
+"""``embed-pipeline drain``: embed what waits in the queue, and say what was done."""
+
+import asyncio
+import logging
+import signal
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Final
+
+import typer
+
+from embed_pipeline import wiring
+from embed_pipeline.cli_base import (
+    console,
+    is_screen,
+    require_schema,
+    require_vector_index,
+    safe,
+    table,
+    warn_about,
+)
+from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.prices import PRICES_OF
+from embed_pipeline.drain_display import DrainDisplay, Outlook
+from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.store.queue import Queue
+from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.report import DrainReport, Ending
+
+ON_TERMINATION: Final = (signal.SIGINT, signal.SIGTERM)
+FAULTS: Final = (Ending.CRITICAL, Ending.HEARTBEAT)
+
+
+def drain(
+    once: Annotated[
+        bool,
+        typer.Option("--once/--watch", help="End when nothing is left, or wait for new jobs."),
+    ] = True,
+    max_jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="End after so many jobs.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(min=0.1, metavar="S", help="End after so many seconds.")
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, metavar="C", help="Requests to the provider at once."),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log what happens to each job, to stderr.")
+    ] = False,
+) -> None:
+    """Embed the jobs of the queue, from recovery to a report.
+
+    Ctrl-C or SIGTERM ends it in an orderly way: no new jobs, up to 30 seconds for requests in
+    flight, everything else is given back. Exit code 1: nothing can work until somebody acts.
+    """
+    settings = load_settings()
+    warn_about(settings)
+    _set_up_log(verbose)
+    options = wiring.drain_options(settings)
+    options = replace(
+        options,
+        until_empty=once,
+        max_jobs=max_jobs,
+        max_time=None if max_seconds is None else timedelta(seconds=max_seconds),
+        requests_at_once=concurrency or options.requests_at_once,
+    )
+    report = asyncio.run(_drain(settings, options, is_live=is_screen() and not verbose))
+    if report.ending in FAULTS:
+        reason = f" ({report.reason})" if report.reason else ""
+        raise EmbedPipelineError(
+            f"The drain gave up, {report.ending}{reason}; its jobs are given back"
+        )
+
+
+async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) -> DrainReport:
+    stop = asyncio.Event()
+    with stopped_by_signals(stop, console.print):
+        async with wiring.opened_queue(settings) as queue:
+            require_vector_index(await require_schema(queue), settings)
+            embedder = wiring.open_embedder(settings)
+            try:
+                owner = wiring.owner_of(f"cli-{uuid.uuid4()}")
+                console.print(f"▸ Draining with {embedder.model} as {owner}", soft_wrap=True)
+                work = wiring.make_drain(
+                    settings, queue, embedder, owner=owner, options=options, stop=stop
+                )
+                look = _outlook(queue, settings, work.report)
+                try:
+                    async with DrainDisplay(console, work.report, look, is_live=is_live):
+                        await work.run()
+                finally:
+                    _print_report(work.report)
+            finally:
+                await embedder.close()
+            await _print_rest(queue)
+            return work.report
+
+
+def _outlook(
+    queue: Queue, settings: Settings, report: DrainReport
+) -> Callable[[], Awaitable[Outlook]]:
+    limiter = queue.limiter(wiring.rate_limits(settings))
+    before = -1
+
+    async def look() -> Outlook:
+        nonlocal before
+        counts = await queue.admin.counts()
+        left = counts[JobStatus.PENDING] + counts[JobStatus.PROCESSING]
+        is_still, before = report.completed == before, report.completed
+        # Only while nothing moves: the answer takes the lock that every request needs.
+        wait = (await limiter.peek()).wait.total_seconds() if left and is_still else 0.0
+        return Outlook(left, wait)
+
+    return look
+
+
+@contextmanager
+def stopped_by_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into an orderly end, also when they are repeated."""
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            say("▸ Still giving jobs back; a job that is dropped now is locked until it expires")
+            return
+        stop.set()
+        say("▸ Stopping: no new jobs; requests in flight may end, the rest is given back")
+
+    for number in ON_TERMINATION:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in ON_TERMINATION:
+            loop.remove_signal_handler(number)
+
+
+def _print_report(report: DrainReport) -> None:
+    rows = table()
+    for name, value in report_rows(report):
+        rows.add_row(name, safe(value))
+    console.print(rows)
+
+
+def report_rows(report: DrainReport) -> Iterator[tuple[str, str]]:
+    """The report for people: what always matters, and what happened at all."""
+    by_category = [f"{report.failed[c]} {c}" for c in ErrorCategory if report.failed[c]]
+    yield "Completed", f"{report.completed} ({report.throughput:.1f} per second)"
+    yield "Failed", ", ".join(by_category) or "0"
+    yield "Given back", str(report.released + report.given_back)
+    yield "Cache hits", str(report.cache_hits)
+    for name, count in (
+        ("To be tried again", report.retried),
+        ("Superseded", report.superseded),
+        ("Text changed meanwhile", report.moved),
+        ("Cancelled or lost", report.lost),
+        ("Writes refused", report.fenced),
+        ("Recovered", report.recovered),
+        ("Texts cut", report.truncated),
+        ("Recoveries failed", report.recovery_errors),
+        ("Heartbeats failed", report.heartbeats_failed),
+    ):
+        if count:
+            yield name, str(count)
+    cost = report.cost_usd
+    price = "price unknown" if cost is None else f"${cost:.4f} at prices of {PRICES_OF}"
+    yield "Requests", f"{report.requests}, {report.tokens} tokens, {price}"
+    yield "Time", f"{report.seconds:.1f} s, {report.seconds_waiting:.1f} s waiting for the limit"
+    ending = report.ending or "an error cut it short"
+    yield "Ended because", f"{ending}: {report.reason}" if report.reason else str(ending)
+
+
+async def _print_rest(queue: Queue) -> None:
+    metrics = await queue.metrics.read()
+    left = metrics.counts[JobStatus.PENDING] + metrics.counts[JobStatus.PROCESSING]
+    if left:
+        later = f", {metrics.delayed} of them to be tried again later" if metrics.delayed else ""
+        console.print(f"▸ {left} jobs are left{later}; 'embed-pipeline status' shows more")
+
+
+def _set_up_log(is_verbose: bool) -> None:
+    if is_verbose:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    # The report says what the lines of the log say one by one.
+    level = logging.INFO if is_verbose else logging.CRITICAL
+    logging.getLogger("embed_pipeline").setLevel(level)

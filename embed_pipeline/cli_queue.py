@@ -1,0 +1,199 @@
+"""``embed-pipeline status``, ``pause``, ``resume``, ``recover`` and ``cleanup``."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Annotated, Final
+
+import typer
+
+from embed_pipeline.cli_base import (
+    AsJson,
+    age,
+    as_plain,
+    at,
+    console,
+    duration,
+    operator,
+    print_json,
+    safe,
+    table,
+    with_queue,
+)
+from embed_pipeline.cli_entities import scan
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus
+from embed_pipeline.domain.coverage import Coverage
+from embed_pipeline.domain.metrics import QueueMetrics
+from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.settings import Settings
+from embed_pipeline.store.queue import Queue
+
+PAGE: Final = 500
+
+
+def status(
+    window: Annotated[
+        timedelta,
+        typer.Option(parser=duration, metavar="DURATION", help="What 'lately' means: 5m, 2h."),
+    ] = timedelta(minutes=5),
+    coverage: Annotated[
+        bool, typer.Option(help="Also compare every entity with its vector; reads all of them.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Show how the queue stands: jobs by state, what is overdue, pause and breaker."""
+
+    async def work(queue: Queue, settings: Settings) -> tuple[QueueMetrics, Counter[str] | None]:
+        reading = await queue.metrics.read(window=window)
+        found = await scan(queue, settings, dry_run=True) if coverage else None
+        return reading, found.tally if found else None
+
+    metrics, tally = with_queue(work)
+    if json:
+        plain = as_plain(metrics) | {"throughput_per_minute": metrics.throughput_per_minute}
+        print_json(plain | ({"coverage": tally} if tally is not None else {}))
+        return
+    rows = table()
+    for name, value in status_rows(metrics):
+        rows.add_row(name, safe(value))
+    if tally is not None:
+        entities = sum(tally[kind] for kind in Coverage)
+        rows.add_row("Coverage", f"{tally[Coverage.CURRENT]} of {entities} entities are current")
+    console.print(rows)
+
+
+def status_rows(metrics: QueueMetrics) -> Iterator[tuple[str, str]]:
+    """The reading for people, most urgent first."""
+    state = metrics.state
+    if state.is_paused:
+        yield "Paused", f"{_since(state.paused_since, metrics.at)} by {state.paused_by}"
+    if state.breaker.status is not BreakerStatus.CLOSED:
+        yield "Breaker", _breaker(state.breaker, metrics.at)
+    elif not state.is_paused:
+        yield "Queue", "open"
+    for job_status, count in metrics.counts.items():
+        yield job_status.capitalize(), f"{count}{_details(metrics, job_status)}"
+    oldest = metrics.oldest_pending
+    yield "Oldest waiting", "–" if oldest is None else age(oldest)
+    expired = f", the oldest for {age(metrics.oldest_expired)}" if metrics.oldest_expired else ""
+    yield "Expired leases", f"{metrics.expired_leases}{expired}"
+    if metrics.without_lock:
+        yield "Without expiry", f"{metrics.without_lock} processing jobs; no worker left them so"
+    rate = f"{metrics.throughput_per_minute:.1f} per minute"
+    ended = f"{metrics.failed_in_window} failed, {metrics.cancelled_in_window} cancelled"
+    yield (
+        f"Last {age(metrics.window)}",
+        f"{metrics.completed_in_window} completed ({rate}), {ended}",
+    )
+
+
+def _details(metrics: QueueMetrics, job_status: str) -> str:
+    parts: dict[str, int] = {}
+    if job_status == "pending":
+        parts = {
+            "ready": metrics.ready,
+            "to be tried again later": metrics.delayed,
+            "due to be tried again": metrics.due_retries,
+            "suspects, leased one by one": metrics.suspects,
+        }
+    elif job_status == "failed":
+        parts = {category.value: count for category, count in metrics.categories.items()}
+    words = ", ".join(f"{count} {name}" for name, count in parts.items() if count)
+    return f" ({words})" if words else ""
+
+
+def _breaker(breaker: Breaker, now: datetime) -> str:
+    if breaker.status is BreakerStatus.HALF_OPEN:
+        probe = "one job is being tried"
+    elif breaker.probe_at is None or breaker.probe_at <= now:
+        probe = "the next drain tries one job"
+    else:
+        probe = f"one job may be tried in {age(breaker.probe_at - now)}"
+    word = breaker.status.replace("_", "-")
+    return f"{word} {_since(breaker.since, now)}: {breaker.reason}; {probe}"
+
+
+def _since(moment: datetime | None, now: datetime) -> str:
+    return f"since {at(moment)} ({age(now - moment)})" if moment else ""
+
+
+def pause() -> None:
+    """Give out no more jobs; what is being worked on goes on."""
+    with_queue(lambda queue, _: queue.switch.pause(by=operator()))
+    console.print("✓ Paused; 'embed-pipeline resume' gives out jobs again")
+
+
+def resume(
+    close_breaker: Annotated[
+        bool, typer.Option("--close-breaker", help="Also close the breaker: the fault is mended.")
+    ] = False,
+) -> None:
+    """Give out jobs again.
+
+    An open breaker closes by itself when its probe works; --close-breaker waits for none.
+    """
+
+    async def work(queue: Queue, _: Settings) -> QueueMetrics:
+        await queue.switch.resume()
+        if close_breaker:
+            await queue.switch.close_breaker()
+        return await queue.metrics.read()
+
+    metrics = with_queue(work)
+    breaker = metrics.state.breaker
+    if breaker.status is BreakerStatus.CLOSED:
+        console.print("✓ The queue gives out jobs")
+    else:
+        console.print(
+            f"! Not paused, but the breaker is {safe(_breaker(breaker, metrics.at))}",
+            soft_wrap=True,
+        )
+
+
+def recover(
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many; all if not given.")
+    ] = None,
+) -> None:
+    """Take expired leases away from workers that have gone silent."""
+
+    async def work(queue: Queue, settings: Settings) -> list[RecoveredJob]:
+        grace = timedelta(milliseconds=settings.recovery_grace_ms)
+        jobs: list[RecoveredJob] = []
+        while limit is None or len(jobs) < limit:
+            size = PAGE if limit is None else min(PAGE, limit - len(jobs))
+            page = await queue.jobs.recover_expired(limit=size, grace=grace)
+            jobs += page
+            if len(page) < size:
+                break
+        return jobs
+
+    jobs = with_queue(work)
+    if jobs:
+        rows = table("ID", "ENTITY", "FORMER OWNER", "LAST SIGN OF LIFE", "NOW")
+        for job in jobs:
+            owner = safe(job.former_owner or "")
+            seen = at(job.last_heartbeat)
+            rows.add_row(job.job_id, safe(job.entity_uid), owner, seen, job.status)
+        console.print(rows)
+    console.print(f"✓ {len(jobs)} jobs recovered")
+
+
+def cleanup(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how many; delete nothing.")
+    ] = False,
+) -> None:
+    """Delete finished jobs older than the retention (EMBED_JOB_RETENTION_DAYS)."""
+
+    async def work(queue: Queue, settings: Settings) -> str:
+        report = await queue.purge.purge_terminal(
+            retention=timedelta(days=settings.retention_days), dry_run=dry_run
+        )
+        older = f"that ended more than {settings.retention_days} days ago"
+        if dry_run:
+            return f"▸ Would delete {report.deleted} jobs {older}"
+        how = "APOC" if report.used_apoc else "plain transactions"
+        return f"✓ {report.deleted} jobs {older} deleted, through {how}"
+
+    console.print(with_queue(work))

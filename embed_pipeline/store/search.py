@@ -1,0 +1,53 @@
+"""Asks the vector index: which entities are nearest in meaning?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from embed_pipeline.store import cypher_search as cypher
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Database, fetch
+from embed_pipeline.store.shape import for_shape
+
+CANDIDATES_PER_HIT: Final = 10
+FEWEST_CANDIDATES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An entity and how near it is: 1 is the same direction, 0 the opposite."""
+
+    uid: str
+    type: str | None
+    score: float
+
+
+async def search_entities(
+    database: Database,
+    config: QueueConfig,
+    *,
+    index: str,
+    vector: Sequence[float],
+    model: str,
+    limit: int,
+) -> list[Hit]:
+    """Find the current entities whose vectors of ``model`` are nearest, the nearest first."""
+    records = await database.read(
+        lambda tx: fetch(
+            tx,
+            for_shape(cypher.SEARCH, config.shape),
+            index=index,
+            vector=list(vector),
+            model=model,
+            limit=limit,
+            candidates=max(FEWEST_CANDIDATES, limit * CANDIDATES_PER_HIT),
+        )
+    )
+    return [Hit(record["uid"], record["type"], record["score"]) for record in records]
+
+
+async def embedded_by_model(database: Database, config: QueueConfig) -> dict[str, int]:
+    """How many current entities each model has embedded."""
+    statement = for_shape(cypher.EMBEDDED_BY_MODEL, config.shape)
+    records = await database.read(lambda tx: fetch(tx, statement))
+    return {str(record["model"]): record["entities"] for record in records}

@@ -1,0 +1,457 @@
+"""What a drain promises, through the real store and a real HTTP server."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from starlette.responses import Response
+
+from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.store.connection import Connection, open_driver
+from embed_pipeline.worker.report import Ending
+from tests.conftest import TestServer
+from tests.drain_harness import DrainUnderTest
+from tests.fakes import FakeClock
+from tests.openai_server import OpenAIServer, failure, most_in_any_window, openai_server, vectors
+from tests.queue_harness import MODEL
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture(scope="module")
+def running_provider() -> Iterator[OpenAIServer]:
+    with openai_server() as server:
+        yield server
+
+
+@pytest.fixture
+def provider(running_provider: OpenAIServer) -> OpenAIServer:
+    running_provider.requests.clear()
+    running_provider.times.clear()
+    running_provider.answer_with = None
+    running_provider.latency = 0.0
+    running_provider.gate.set()
+    return running_provider
+
+
+@pytest.fixture
+async def queue(neo4j_server: TestServer, provider: OpenAIServer) -> AsyncIterator[DrainUnderTest]:
+    server = neo4j_server
+    connection = Connection(server.uri, server.username, server.password, server.database)
+    async with open_driver(connection) as driver:
+        under_test = DrainUnderTest(driver, server.database, connection=connection, server=provider)
+        await under_test.wipe()
+        yield under_test
+
+
+async def until(condition: Any) -> None:
+    """Wait for something that another task or thread does."""
+    async with asyncio.timeout(120):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_backlog_is_completed_in_few_requests(queue: DrainUnderTest) -> None:
+    await queue.given(300)
+
+    report = await queue.drained(jobs_per_request=100)
+
+    assert await queue.counted() == {"completed": 300}
+    assert (report.leased, report.completed, report.requests) == (300, 300, 3)
+    assert report.ending is Ending.EMPTY
+    assert len(queue.provider.requests) == 3
+    assert await queue.vector("e0") is not None
+
+
+async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
+    queue: DrainUnderTest,
+) -> None:
+    queue.limits = RateLimits(requests=3, interval=SECOND)
+    queue.limiter_clock = clock = FakeClock()
+    await queue.given(10)
+
+    async with queue.drain(jobs_per_request=1, jobs_per_lease=10) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: drain.report.completed == 3 and drain.report.released == 7)
+        in_the_pause = await queue.counted(), await queue.attempts()
+        while not running.done():
+            clock.advance(2 * SECOND)
+            await asyncio.sleep(0.1)
+        report = await running
+
+    assert in_the_pause == ({"completed": 3, "pending": 7}, {0: 7, 1: 3})
+    assert await queue.counted() == {"completed": 10}
+    assert await queue.attempts() == {1: 10}
+    assert report.seconds_waiting > 0
+
+
+async def test_m9_no_window_holds_more_than_the_limit_of_two_drains_together(
+    queue: DrainUnderTest,
+) -> None:
+    queue.limits = RateLimits(requests=5, interval=SECOND)
+    await queue.given(20)
+
+    await asyncio.gather(
+        queue.drained(owner="run-1/a", jobs_per_request=1, jobs_per_lease=4),
+        queue.drained(owner="run-2/b", jobs_per_request=1, jobs_per_lease=4),
+    )
+
+    assert await queue.counted() == {"completed": 20}
+    assert most_in_any_window(queue.provider.times, 1.0) <= 5
+
+
+async def test_a_429_pauses_everybody_and_burns_no_attempt(queue: DrainUnderTest) -> None:
+    await queue.given(5)
+    answers: list[Response | None] = [
+        failure(429, "slow down", "rate_limit_exceeded", **{"retry-after-ms": "300"})
+    ]
+    queue.provider.answer_with = lambda _: answers.pop() if answers else None
+
+    report = await queue.drained()
+
+    assert await queue.counted() == {"completed": 5}
+    assert await queue.attempts() == {1: 5}
+    assert report.released == 5
+    assert queue.provider.times[1] - queue.provider.times[0] >= 0.3
+
+
+async def test_one_poisoned_text_fails_alone(queue: DrainUnderTest) -> None:
+    await queue.given(499)
+    await queue.put_entity("poison", "boom")
+    await queue.admin.enqueue([NewJob("poison", MODEL)])
+
+    def refuse(body: dict[str, Any]) -> Response | None:
+        is_bad = any("boom" in text for text in body["input"])
+        return failure(400, "invalid input", None) if is_bad else None
+
+    queue.provider.answer_with = refuse
+
+    report = await queue.drained()
+
+    assert await queue.counted() == {"completed": 499, "failed": 1}
+    job = await queue.job("poison")
+    assert job.error_category is ErrorCategory.PERMANENT
+    assert job.error is not None
+    assert "invalid input" in job.error
+    assert report.failed == {ErrorCategory.PERMANENT: 1}
+    assert report.requests <= 1 + 2 * math.ceil(math.log2(500))
+    assert await queue.attempts() == {1: 500}
+
+
+async def test_r12_a_wrong_key_fails_no_job_and_opens_the_breaker(queue: DrainUnderTest) -> None:
+    await queue.given(50)
+
+    report = await queue.drained(api_key="sk-wrong-key-123", jobs_per_request=10)
+
+    assert report.ending is Ending.CRITICAL
+    assert report.reason is not None
+    assert "AuthenticationError" in report.reason
+    assert await queue.counted() == {"pending": 50}
+    assert await queue.attempts() == {0: 50}
+    state = await queue.switch.state()
+    assert state.breaker.status is BreakerStatus.OPEN
+    assert state.breaker.since is not None
+    noted = [job for job in await queue.admin.find_jobs(JobFilter()) if job.error]
+    assert noted
+    assert {job.error_category for job in noted} == {ErrorCategory.CRITICAL}
+    rows = await queue.run("MATCH (n) RETURN properties(n) AS p")
+    assert "sk-wrong-key-123" not in str(rows)
+    refused = await queue.drained()
+    assert refused.ending is Ending.CLOSED
+    assert refused.reason is not None
+    assert "breaker" in refused.reason
+
+
+async def test_r12_a_probe_closes_the_breaker_and_everything_completes(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(20)
+    await queue.drained(api_key="sk-wrong-key-123")
+    await queue.run("MATCH (q:EmbedQueue) SET q.breaker_probe_at = 0")
+
+    report = await queue.drained()
+
+    assert report.completed == 20
+    assert await queue.counted() == {"completed": 20}
+    assert (await queue.switch.state()).breaker.status is BreakerStatus.CLOSED
+
+
+async def test_m20_a_transient_failure_waits_for_its_time(queue: DrainUnderTest) -> None:
+    await queue.given(3)
+    queue.provider.answer_with = lambda _: failure(500, "oops", None)
+
+    report = await queue.drained()
+
+    assert report.retried == 3
+    assert await queue.counted() == {"pending": 3}
+    for job in await queue.admin.find_jobs(JobFilter()):
+        assert job.run_after is not None
+        assert job.attempts == 1
+    assert len(queue.provider.requests) == 1
+
+
+async def test_m1_m15_m36_expired_leases_are_recovered_before_the_first_lease(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(20)
+    await queue.jobs.lease(owner="dead/run", limit=20, duration=timedelta(milliseconds=1))
+
+    report = await queue.drained()
+
+    assert report.recovered == 20
+    assert await queue.counted() == {"completed": 20}
+
+
+async def test_m4_with_interval_0_nothing_is_recovered(queue: DrainUnderTest) -> None:
+    await queue.given(1)
+    await queue.jobs.lease(owner="dead/run", limit=1, duration=timedelta(milliseconds=1))
+
+    report = await queue.drained(recovery_interval=timedelta(0))
+
+    assert report.recovered == 0
+    assert await queue.counted() == {"processing": 1}
+
+
+async def test_r14_suspects_are_worked_on_one_at_a_time(queue: DrainUnderTest) -> None:
+    await queue.given(4)
+    await queue.jobs.lease(owner="dead/run", limit=4, duration=timedelta(milliseconds=1))
+    await queue.given(6, prefix="healthy")
+
+    report = await queue.drained()
+
+    assert report.completed == 10
+    sizes = [len(request["input"]) for request in queue.provider.requests]
+    assert sorted(sizes) == [1, 1, 1, 1, 6]
+
+
+async def test_m28_a_job_longer_than_its_lease_completes_once_under_one_fence(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(5)
+    queue.provider.latency = 3.0
+
+    drain = queue.drained(
+        lease=SECOND, heartbeat=SECOND / 4, recovery_interval=timedelta(milliseconds=200)
+    )
+    running = asyncio.create_task(drain)
+    while not running.done():
+        await queue.jobs.recover_expired(limit=100)
+        await asyncio.sleep(0.1)
+    report = await running
+
+    assert (report.completed, report.lost, report.fenced) == (5, 0, 0)
+    jobs = await queue.admin.find_jobs(JobFilter())
+    assert {job.fence for job in jobs} == {1}
+    assert len(queue.provider.requests) == 1
+
+
+async def test_m33_the_execution_timeout_fails_the_job_while_its_lease_is_valid(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(2)
+    queue.provider.latency = 5.0
+
+    report = await queue.drained(job_timeout=timedelta(milliseconds=300))
+
+    assert report.retried == 2
+    job = await queue.job("e0")
+    assert job.status is JobStatus.PENDING
+    assert job.error is not None
+    assert "longer than 0.3 s" in job.error
+    assert job.expiries == 0
+
+
+async def test_m43_m46_a_job_cancelled_in_flight_gets_no_vector_and_its_siblings_do(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(5)
+    queue.provider.gate.clear()
+
+    async with queue.drain() as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: queue.provider.requests)
+        await queue.admin.cancel_job((await queue.job("e3")).id, by="operator")
+        queue.provider.gate.set()
+        report = await running
+
+    assert await queue.counted() == {"completed": 4, "cancelled": 1}
+    assert await queue.vector("e3") is None
+    assert report.completed == 4
+
+
+async def test_m49_a_stop_completes_what_is_in_flight_and_releases_the_rest(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(30)
+    queue.provider.gate.clear()
+    stop = asyncio.Event()
+
+    async with queue.drain(
+        stop=stop, jobs_per_request=5, jobs_per_lease=15, requests_at_once=2
+    ) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: len(queue.provider.requests) == 2)
+        stop.set()
+        await asyncio.sleep(0)
+        queue.provider.gate.set()
+        report = await running
+
+    assert report.ending is Ending.STOPPED
+    assert await queue.counted() == {"completed": 10, "pending": 20}
+    assert await queue.attempts() == {0: 20, 1: 10}
+    owned = await queue.run("MATCH (j:EmbedJob) WHERE j.lock_owner IS NOT NULL RETURN j.id")
+    assert owned == []
+
+
+async def test_m49_after_the_grace_requests_in_flight_are_given_back_too(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(3)
+    queue.provider.gate.clear()
+    stop = asyncio.Event()
+
+    async with queue.drain(stop=stop, grace=timedelta(milliseconds=200)) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: queue.provider.requests)
+        stop.set()
+        report = await running
+    queue.provider.gate.set()
+
+    assert report.released == 3
+    assert await queue.counted() == {"pending": 3}
+    assert await queue.attempts() == {0: 3}
+
+
+async def test_m7_m45_two_drains_complete_each_job_once(queue: DrainUnderTest) -> None:
+    await queue.given(1_000)
+
+    reports = await asyncio.gather(
+        queue.drained(owner="run-1/a", jobs_per_lease=50, jobs_per_request=25),
+        queue.drained(owner="run-2/b", jobs_per_lease=50, jobs_per_request=25),
+    )
+
+    assert await queue.counted() == {"completed": 1_000}
+    assert sum(report.completed for report in reports) == 1_000
+    texts = [text for request in queue.provider.requests for text in request["input"]]
+    assert len(texts) == len(set(texts)) == 1_000
+    assert {job.fence for job in await queue.admin.find_jobs(JobFilter(), limit=2_000)} == {1}
+
+
+async def test_m52_the_same_text_is_paid_for_once(queue: DrainUnderTest) -> None:
+    await queue.given(3)
+    await queue.drained()
+    await queue.admin.enqueue([NewJob(f"e{n}", MODEL, force=True) for n in range(3)])
+
+    report = await queue.drained()
+
+    assert (report.completed, report.cache_hits, report.requests) == (3, 3, 0)
+    assert len(queue.provider.requests) == 1
+
+
+async def test_a_text_that_is_too_long_is_cut_and_says_so(queue: DrainUnderTest) -> None:
+    await queue.put_entity("long", "日本語🙂 " * 10_000)
+    await queue.admin.enqueue([NewJob("long", MODEL)])
+
+    report = await queue.drained()
+
+    assert report.truncated == 1
+    job = await queue.job("long")
+    assert job.truncated is True
+    assert job.tokens == 8_191
+    [request] = queue.provider.requests
+    assert "�" not in request["input"][0]
+
+
+async def test_a_text_that_changes_in_flight_is_embedded_again(queue: DrainUnderTest) -> None:
+    await queue.given(1)
+    queue.provider.gate.clear()
+
+    async with queue.drain() as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: queue.provider.requests)
+        await queue.put_entity("e0", "new text")
+        queue.provider.gate.set()
+        report = await running
+
+    assert report.moved == 1
+    assert "new text" in queue.provider.requests[-1]["input"][0]
+    assert await queue.counted() == {"completed": 1}
+    assert await queue.attempts() == {1: 1}
+
+
+async def test_r13_a_deleted_entity_costs_no_request(queue: DrainUnderTest) -> None:
+    await queue.given(1)
+    await queue.delete_entity("e0")
+
+    report = await queue.drained()
+
+    assert report.superseded == 1
+    assert queue.provider.requests == []
+    assert await queue.counted() == {"cancelled": 1}
+    assert (await queue.job("e0")).error == "entity deleted"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda body: vectors({**body, "input": body["input"][1:]}),
+        lambda body: vectors(body, numbers=lambda n: [math.nan] * n),
+        lambda body: vectors(body, numbers=lambda n: [0.0] * n),
+        lambda body: Response('{"data": [', media_type="application/json"),
+    ],
+    ids=["one too few", "not a number", "zero", "truncated"],
+)
+async def test_a_wrong_answer_stores_nothing(queue: DrainUnderTest, answer: Any) -> None:
+    await queue.given(3)
+    queue.provider.answer_with = answer
+
+    report = await queue.drained()
+
+    assert report.retried == 3
+    assert await queue.counted() == {"pending": 3}
+    assert await queue.vector("e0") is None
+
+
+async def test_vectors_of_another_length_are_a_global_fault(queue: DrainUnderTest) -> None:
+    await queue.given(3)
+    queue.provider.answer_with = lambda body: vectors(body, dimensions=7)
+
+    report = await queue.drained()
+
+    assert report.ending is Ending.CRITICAL
+    assert report.reason is not None
+    assert "7 dimensions" in report.reason
+    assert await queue.counted() == {"pending": 3}
+    assert await queue.attempts() == {0: 3}
+
+
+@pytest.mark.parametrize(
+    ("budget", "completed"), [({"max_jobs": 7}, 7), ({"max_time": timedelta(0)}, 0)]
+)
+async def test_a_budget_is_kept(
+    queue: DrainUnderTest, budget: dict[str, Any], completed: int
+) -> None:
+    await queue.given(20)
+
+    report = await queue.drained(**budget)
+
+    assert report.completed == completed
+    assert report.ending is Ending.BUDGET
+    assert (await queue.counted())["pending"] == 20 - completed
+
+
+async def test_a_paused_queue_gives_nothing(queue: DrainUnderTest) -> None:
+    await queue.given(1)
+    await queue.switch.pause(by="alice")
+
+    report = await queue.drained()
+
+    assert report.ending is Ending.CLOSED
+    assert report.reason == "paused by alice"

@@ -1,0 +1,122 @@
+"""Drains to test: the real engine, the real store with the server's own clock, a real provider."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from embed_pipeline.domain.job import NewJob
+from embed_pipeline.domain.ports import JobStore
+from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.domain.text import RECIPE, memento_text
+from embed_pipeline.embedding.openai import OpenAIEmbedder
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.connection import Connection, open_driver
+from embed_pipeline.store.queue import open_queue
+from embed_pipeline.worker.engine import Drain, Parts
+from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.report import DrainReport
+from tests.fakes import FakeClock
+from tests.openai_server import KEY, OpenAIServer
+from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+
+PLENTY = RateLimits(requests=10_000, interval=timedelta(seconds=1))
+OPTIONS = DrainOptions(idle_pause=timedelta(milliseconds=50))
+
+
+@dataclass
+class DrainUnderTest(Neo4jUnderTest):
+    """The queue of the other tests, with time that passes by itself, and drains on it."""
+
+    connection: Connection | None = None
+    server: OpenAIServer | None = None
+    limits: RateLimits = PLENTY
+    limiter_clock: FakeClock | None = None
+    """Lets a test decide when the window of the rate limit has passed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.config = QueueConfig(dimensions=DIMENSIONS)
+        self.queue = open_queue(self.driver, database=self.database, config=self.config)
+        self.jobs, self.admin, self.switch = (
+            self.queue.jobs,
+            self.queue.admin,
+            self.queue.switch,
+        )
+
+    @property
+    def provider(self) -> OpenAIServer:
+        assert self.server is not None
+        return self.server
+
+    async def given(self, count: int, *, prefix: str = "e") -> None:
+        """Entities with a pending job each."""
+        uids = [f"{prefix}{number}" for number in range(count)]
+        await self.run(
+            """
+            UNWIND $uids AS uid
+            CREATE (:Entity {name: uid, entityType: 'test', observations: ['text'], version: 1})
+            """,
+            uids=uids,
+        )
+        await self.admin.enqueue([NewJob(uid, MODEL) for uid in uids])
+
+    @asynccontextmanager
+    async def drain(
+        self,
+        *,
+        owner: str = "run-1/test",
+        stop: asyncio.Event | None = None,
+        store: JobStore | None = None,
+        api_key: str = KEY,
+        **options: Any,
+    ) -> AsyncGenerator[Drain]:
+        embedder = OpenAIEmbedder(
+            model=MODEL, dimensions=DIMENSIONS, api_key=api_key, base_url=self.provider.base_url
+        )
+
+        @asynccontextmanager
+        async def open_store() -> AsyncGenerator[JobStore]:
+            if store is not None:
+                yield store
+                return
+            assert self.connection is not None
+            async with open_driver(self.connection) as driver:
+                yield open_queue(driver, database=self.database, config=self.config).jobs
+
+        parts = Parts(
+            store=store or self.jobs,
+            open_store=open_store,
+            limiter=open_queue(
+                self.driver, database=self.database, clock=self.limiter_clock
+            ).limiter(self.limits),
+            switch=self.switch,
+            embedder=embedder,
+            render=memento_text,
+            recipe=RECIPE,
+        )
+        try:
+            yield Drain(
+                parts,
+                owner=owner,
+                options=replace(OPTIONS, **options),
+                stop=stop,
+            )
+        finally:
+            await embedder.close()
+
+    async def drained(self, **options: Any) -> DrainReport:
+        """Run one drain to its end."""
+        async with self.drain(**options) as drain:
+            return await drain.run()
+
+    async def counted(self) -> dict[str, int]:
+        """Jobs per state, without the empty ones."""
+        return {s.value: n for s, n in (await self.admin.counts()).items() if n}
+
+    async def attempts(self) -> dict[int, int]:
+        """How many jobs have had how many attempts."""
+        rows = await self.run("MATCH (j:EmbedJob) RETURN j.attempts AS attempts, count(*) AS jobs")
+        return {row["attempts"]: row["jobs"] for row in rows}

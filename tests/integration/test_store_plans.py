@@ -1,0 +1,193 @@
+"""Query plans: what costs the batch today must not cost the queue tomorrow."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from embed_pipeline.domain.results import Completion
+from embed_pipeline.store import (
+    completing,
+    cypher_admin,
+    cypher_metrics,
+    cypher_purge,
+    cypher_reconcile,
+    cypher_worker,
+    database,
+    job_store,
+    leasing,
+    loading,
+    recovering,
+    transactions,
+)
+from embed_pipeline.store.shape import for_shape
+from tests.integration.test_queue_races import given_many
+from tests.queue_harness import LEASE, MODEL, SHAPE, VECTOR, Neo4jUnderTest, hash_for
+
+SCANS = ("AllNodesScan", "NodeByLabelScan", "Sort", "Top", "CartesianProduct", "PartialSort")
+
+
+def operators(plan: dict[str, Any]) -> Iterator[str]:
+    yield plan["operatorType"].partition("@")[0]
+    for child in plan.get("children", []):
+        yield from operators(child)
+
+
+def hits(plan: dict[str, Any]) -> int:
+    own = plan.get("args", {}).get("DbHits", 0)
+    return own + sum(hits(child) for child in plan.get("children", []))
+
+
+PARAMETERS = {
+    **dict.fromkeys(("limit", "sweep", "oldest", "slots", "duration", "grace", "longest"), 10),
+    **dict.fromkeys(("token", "since", "cutoff", "retention", "now"), 1),
+    "queue": "default",
+    "ids": ["x"],
+    "rows": [],
+    "leases": [],
+    "owner": "x",
+    "request": "x",
+    "after": "",
+    "until": None,
+    "model": MODEL,
+    "counts": {},
+}
+INDEXED = {
+    "lease": cypher_worker.READ_QUEUE,
+    "claim": cypher_worker.CLAIM_JOBS,
+    "lock": cypher_worker.LOCK_JOBS,
+    "read": cypher_worker.READ_JOBS,
+    "heartbeat": cypher_worker.EXTEND_LEASES,
+    "finish": cypher_worker.FINISH_JOBS,
+    "change": cypher_worker.CHANGE_JOBS,
+    "due": cypher_worker.ENTER_LANES,
+    "recover": cypher_worker.PICK_EXPIRED,
+    "enqueue": cypher_admin.ENSURE_JOBS,
+    "supersede": cypher_admin.PICK_OLDER,
+    "counts": cypher_admin.COUNT_JOBS,
+    "page": cypher_admin.SCAN_JOBS,
+    "ended": cypher_metrics.ENDED,
+    "purge": cypher_purge.OUTER,
+    "reconcile": for_shape(cypher_reconcile.SCAN_ENTITIES, SHAPE),
+    "orphans": for_shape(cypher_reconcile.COUNT_ORPHANS, SHAPE),
+}
+FILTER = dict.fromkeys(
+    (
+        *("statuses", "entity_uids", "categories", "excluded_category"),
+        *("created_before", "ended_before", "has_lock"),
+    )
+)
+
+
+@pytest.mark.parametrize("name", INDEXED)
+async def test_no_statement_scans_a_label_or_sorts_the_backlog(
+    queue: Neo4jUnderTest, name: str
+) -> None:
+    await given_many(queue, 50)
+    parameters = {**PARAMETERS, **FILTER}
+
+    async with queue.driver.session(database=queue.database) as session:
+        result = await session.run(f"EXPLAIN {INDEXED[name]}", parameters)  # pyright: ignore[reportArgumentType]
+        plan: Any = (await result.consume()).plan
+
+    assert not [op for op in operators(plan) if op in SCANS]
+
+
+async def test_counts_are_read_from_the_count_store(queue: Neo4jUnderTest) -> None:
+    async with queue.driver.session(database=queue.database) as session:
+        result = await session.run("PROFILE " + cypher_admin.COUNT_JOBS)
+        profile: Any = (await result.consume()).profile
+
+    assert hits(profile) <= 6
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Profile every statement of the store; call it to get the hits since the last call."""
+    total = 0
+
+    async def fetch(tx: Any, statement: str, /, **parameters: Any) -> list[Any]:
+        nonlocal total
+        result = await tx.run(f"PROFILE {statement}", parameters)
+        records = [record async for record in result]
+        total += hits((await result.consume()).profile)
+        return records
+
+    async def fetch_one(tx: Any, statement: str, /, **parameters: Any) -> Any:
+        return (await fetch(tx, statement, **parameters))[0]
+
+    for module in (completing, database, job_store, leasing, loading, recovering, transactions):
+        monkeypatch.setattr(module, "fetch", fetch)
+        if hasattr(module, "fetch_one"):
+            monkeypatch.setattr(module, "fetch_one", fetch_one)
+
+    def since_last_call() -> int:
+        nonlocal total
+        number, total = total, 0
+        return number
+
+    return since_last_call
+
+
+async def hits_of_a_batch(queue: Neo4jUnderTest, measured: Callable[[], int]) -> dict[str, int]:
+    """What each operation costs for 100 jobs."""
+    measured()
+    costs = {}
+    items = (await queue.lease(limit=100)).jobs
+    costs["lease"] = measured()
+    leases = [item.lease for item in items]
+    await queue.jobs.heartbeat(leases, duration=LEASE)
+    costs["heartbeat"] = measured()
+    await queue.jobs.load(leases)
+    costs["load"] = measured()
+    rows = [Completion(x, VECTOR, hash_for(x.entity_uid)) for x in leases]
+    await queue.jobs.complete(rows)
+    costs["complete"] = measured()
+    items = (await queue.lease(limit=100)).jobs
+    measured()
+    await queue.jobs.release([item.lease for item in items])
+    costs["release"] = measured()
+    await queue.jobs.recover_expired(limit=100)
+    costs["recover nothing"] = measured()
+    await queue.lease(limit=100)
+    await queue.expire()
+    measured()
+    await queue.jobs.recover_expired(limit=100)
+    costs["recover"] = measured()
+    return costs
+
+
+@pytest.mark.timeout(900)
+async def test_a_batch_costs_the_same_in_a_queue_a_hundred_times_as_long(
+    queue: Neo4jUnderTest, measured: Callable[[], int]
+) -> None:
+    await given_many(queue, 1_000)
+    few = await hits_of_a_batch(queue, measured)
+    await grow(queue, 100_000)
+    measured()
+
+    many = await hits_of_a_batch(queue, measured)
+
+    assert {name: many[name] < 2 * few[name] for name in few} == dict.fromkeys(few, True), (
+        few,
+        many,
+    )
+    assert few["recover nothing"] < 10
+
+
+async def grow(queue: Neo4jUnderTest, number: int) -> None:
+    """Many more pending jobs, written past the store to save time."""
+    await queue.run(
+        """
+        UNWIND range(1, $number) AS n
+        CALL (n) {
+          CREATE (:EmbedJob:EmbedPending {id: randomUUID(), entity_uid: 'more' + n, model: $model,
+            version: 1, status: 'pending', priority: n % 3, urgency: -(n % 3), attempts: 0,
+            max_attempts: 3, fence: 0, expiries: 0, created_at: $at + n, queued_at: $at + n,
+            ready_at: $at + n})
+        } IN TRANSACTIONS OF 10000 ROWS
+        """,
+        number=number,
+        model=MODEL,
+        at=database.to_ms(queue.clock.now),
+    )

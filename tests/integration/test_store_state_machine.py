@@ -1,0 +1,340 @@
+"""The real store against the queue in memory: the same steps, the same state after every one.
+
+``EMBED_PIPELINE_EXAMPLES`` sets how many runs of up to 40 steps are made.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
+from embed_pipeline.domain.fairness import Lane
+from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import Job, JobStatus, Lease, NewJob
+from embed_pipeline.domain.results import Completion, Failure
+from embed_pipeline.store.connection import Connection, open_driver
+from tests.conftest import TestServer
+from tests.queue_harness import (
+    LEASE,
+    MODEL,
+    VECTOR,
+    FakeUnderTest,
+    Neo4jUnderTest,
+    assert_consistent,
+    hash_for,
+)
+
+EXAMPLES = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "25"))
+WEEK = timedelta(days=7)
+uids = st.sampled_from(["a", "b", "c", "d", "e"])
+texts = st.sampled_from(["text", "other"])
+owners = st.sampled_from(["run-1", "run-1/x", "run-2"])
+picks = st.lists(st.integers(0, 30), max_size=5, unique=True)
+COMPARED = (
+    *("status", "priority", "attempts", "max_attempts", "fence", "created_at", "queued_at"),
+    *("started_at", "heartbeat_at", "processed_at", "lock_owner", "lock_until", "last_owner"),
+    *("expiries", "error", "error_category", "cancelled_by", "tokens", "truncated", "text_hash"),
+)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Drives both queues; ``leases`` holds the same lease as each of them names it."""
+
+    server: ClassVar[TestServer]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.leases: list[tuple[Lease, Lease]] = []
+
+    @initialize()
+    def start(self) -> None:
+        server = self.server
+        connection = Connection(server.uri, server.username, server.password, server.database)
+
+        async def open_queue() -> Neo4jUnderTest:
+            real = Neo4jUnderTest(open_driver(connection), server.database, self.model.clock)
+            await real.wipe()
+            return real
+
+        self.model = FakeUnderTest()
+        self.real = self.runner.run(open_queue())
+        self.run(self.model.put_entity("a"), self.real.put_entity("a"))
+
+    def teardown(self) -> None:
+        if hasattr(self, "real"):
+            self.runner.run(self.real.driver.close())
+        self.runner.close()
+
+    def run(self, *steps: Awaitable[Any]) -> list[Any]:
+        """Run both; a refusal is an answer too."""
+
+        async def answer(step: Awaitable[Any]) -> Any:
+            try:
+                return await step
+            except TransitionRefusedError:
+                return "refused"
+
+        async def main() -> list[Any]:
+            return [await answer(step) for step in steps]
+
+        self.model.clock.advance(timedelta(milliseconds=1))
+        return self.runner.run(main())
+
+    def both(self, step: Callable[[Any], Awaitable[Any]]) -> None:
+        model, real = self.run(step(self.model), step(self.real))
+        assert real == model
+
+    def some(self, picks: list[int]) -> list[tuple[Lease, Lease]]:
+        """Leases of any age: current, settled, recovered or of deleted jobs."""
+        recent = self.leases[-31:]
+        return [recent[-1 - n] for n in picks if n < len(recent)]
+
+    @rule(uid=uids, text=texts, version=st.integers(1, 2))
+    def write_entity(self, uid: str, text: str, version: int) -> None:
+        self.run(
+            self.model.put_entity(uid, text, version=version),
+            self.real.put_entity(uid, text, version=version),
+        )
+
+    @rule(uid=uids)
+    def delete_entity(self, uid: str) -> None:
+        self.run(self.model.delete_entity(uid), self.real.delete_entity(uid))
+
+    @rule(
+        uid=uids,
+        version=st.integers(1, 2),
+        priority=st.integers(-1, 1),
+        text=st.none() | texts,
+        force=st.booleans(),
+    )
+    def enqueue(self, uid: str, version: int, priority: int, text: str | None, force: bool) -> None:
+        hash_ = hash_for(uid, text) if text else None
+        wish = NewJob(uid, MODEL, version, priority, hash_, force)
+        self.both(lambda queue: queue.admin.enqueue([wish]))
+
+    @rule(owner=owners, limit=st.integers(1, 4), lane=st.sampled_from(Lane))
+    def lease(self, owner: str, limit: int, lane: Lane) -> None:
+        model, real = self.run(
+            self.model.lease(owner, limit, lane=lane), self.real.lease(owner, limit, lane=lane)
+        )
+        assert [_key(x.job) for x in real.jobs] == [_key(x.job) for x in model.jobs]
+        assert real.refusal == model.refusal
+        self.leases += [(m.lease, r.lease) for m, r in zip(model.jobs, real.jobs, strict=True)]
+
+    @rule(picks=picks)
+    def heartbeat(self, picks: list[int]) -> None:
+        pairs = self.some(picks)
+        model, real = self.run(
+            self.model.jobs.heartbeat([m for m, _ in pairs], duration=LEASE),
+            self.real.jobs.heartbeat([r for _, r in pairs], duration=LEASE),
+        )
+        assert real.lock_until == model.lock_until
+        for kind in ("held", "cancelled", "lost"):
+            assert [_name(x) for x in getattr(real, kind)] == [
+                _name(x) for x in getattr(model, kind)
+            ]
+
+    @rule(picks=picks)
+    def load(self, picks: list[int]) -> None:
+        pairs = self.some(picks)
+        model, real = self.run(
+            self.model.jobs.load([m for m, _ in pairs]), self.real.jobs.load([r for _, r in pairs])
+        )
+        assert [x.fate for x in real] == [x.fate for x in model]
+
+    @rule(picks=picks, text=texts, has_vector=st.booleans())
+    def complete(self, picks: list[int], text: str, has_vector: bool) -> None:
+        def rows(leases: list[Lease]) -> list[Completion]:
+            vector = VECTOR if has_vector else None
+            return [Completion(x, vector, hash_for(x.entity_uid, text), tokens=7) for x in leases]
+
+        pairs = self.some(picks)
+        # Two leases of one entity cannot both be current.
+        model, real = self.run(
+            self.model.jobs.complete(rows([m for m, _ in pairs])),
+            self.real.jobs.complete(rows([r for _, r in pairs])),
+        )
+        assert real == model
+
+    @rule(
+        picks=picks,
+        category=st.sampled_from(ErrorCategory),
+        text=st.none() | texts,
+        is_pinned=st.booleans(),
+    )
+    def fail(
+        self, picks: list[int], category: ErrorCategory, text: str | None, is_pinned: bool
+    ) -> None:
+        def rows(leases: list[Lease]) -> list[Failure]:
+            return [
+                Failure(
+                    x,
+                    category,
+                    f"failed {category}",
+                    text_hash=hash_for(x.entity_uid, text) if text else None,
+                    is_pinned=is_pinned,
+                )
+                for x in leases
+            ]
+
+        pairs = [pair for n, pair in enumerate(self.some(picks)) if n == 0]
+        model, real = self.run(
+            self.model.jobs.fail(rows([m for m, _ in pairs])),
+            self.real.jobs.fail(rows([r for _, r in pairs])),
+        )
+        assert real == model
+
+    @rule(picks=picks)
+    def release(self, picks: list[int]) -> None:
+        pairs = self.some(picks)
+        model, real = self.run(
+            self.model.jobs.release([m for m, _ in pairs]),
+            self.real.jobs.release([r for _, r in pairs]),
+        )
+        assert real == model
+
+    @rule(grace=st.sampled_from([timedelta(0), timedelta(minutes=1)]))
+    def recover(self, grace: timedelta) -> None:
+        model, real = self.run(
+            self.model.jobs.recover_expired(limit=100, grace=grace),
+            self.real.jobs.recover_expired(limit=100, grace=grace),
+        )
+        assert sorted(map(_recovered, real)) == sorted(map(_recovered, model))
+
+    @rule(owner=owners)
+    def recover_owner(self, owner: str) -> None:
+        model, real = self.run(
+            self.model.admin.recover_owner(owner), self.real.admin.recover_owner(owner)
+        )
+        assert sorted(map(_recovered, real)) == sorted(map(_recovered, model))
+
+    @rule(owner=owners)
+    def release_owner(self, owner: str) -> None:
+        self.both(lambda queue: queue.admin.release_owner(owner))
+
+    @rule(uid=uids)
+    def cancel(self, uid: str) -> None:
+        async def step(queue: Any) -> Any:
+            found = await queue.admin.find_jobs(JobFilter(entity_uids=(uid,)))
+            first = min(found, key=lambda job: job.version, default=None)
+            return first and await queue.admin.cancel_job(first.id, by="operator", reason="why")
+
+        self.both(step)
+
+    @rule(status=st.sampled_from(JobStatus), preview=st.booleans())
+    def cancel_many(self, status: JobStatus, preview: bool) -> None:
+        which = JobFilter(statuses=frozenset({status}))
+
+        async def step(queue: Any) -> int:
+            return (await queue.admin.cancel(which, by="operator", preview=preview)).count
+
+        self.both(step)
+
+    @rule(categories=st.none() | st.frozensets(st.sampled_from(ErrorCategory), min_size=1))
+    def retry_failed(self, categories: frozenset[ErrorCategory] | None) -> None:
+        async def step(queue: Any) -> int:
+            return (await queue.admin.retry_failed(JobFilter(categories=categories))).count
+
+        self.both(step)
+
+    @rule()
+    def purge(self) -> None:
+        self.both(lambda queue: queue.purge(WEEK))
+
+    @rule(on=st.booleans())
+    def pause(self, on: bool) -> None:
+        self.both(lambda queue: queue.switch.pause(by="x") if on else queue.switch.resume())
+
+    @rule(on=st.booleans())
+    def breaker(self, on: bool) -> None:
+        self.both(
+            lambda queue: queue.switch.open_breaker("why") if on else queue.switch.close_breaker()
+        )
+
+    @rule(
+        duration=st.sampled_from(
+            [timedelta(seconds=1), timedelta(minutes=2), LEASE, timedelta(hours=1), WEEK]
+        )
+    )
+    def wait(self, duration: timedelta) -> None:
+        self.model.clock.advance(duration)
+
+    @invariant()
+    def the_same_jobs(self) -> None:
+        if not hasattr(self, "real"):
+            return
+        found, nodes, counters = self.runner.run(self.read())
+        model = {_key(job): job for job in self.model.fake.jobs.values()}
+        assert {_key(job) for job in found} == set(model)
+        for job in found:
+            expected = model[_key(job)]
+            assert {name: getattr(job, name) for name in COMPARED} == {
+                name: getattr(expected, name) for name in COMPARED
+            }
+            assert _due(job, self.model.clock.now) == _due(expected, self.model.clock.now)
+        assert_consistent(nodes)
+        assert counters == self.runner.run(self.model.counters())
+
+    @invariant()
+    def the_same_vectors(self) -> None:
+        if not hasattr(self, "real"):
+            return
+        rows = self.runner.run(
+            self.real.run("MATCH (e:Entity) RETURN e.name AS uid, e.embedding_hash AS hash")
+        )
+        assert {row["uid"]: row["hash"] for row in rows} == {
+            uid: entity.vector_hash for uid, entity in self.model.fake.entities.items()
+        }
+
+    async def read(self) -> tuple[list[Job], list[dict[str, Any]], dict[str, int]]:
+        return (
+            await self.real.admin.find_jobs(JobFilter(), limit=1000),
+            await self.real.nodes(),
+            await self.real.counters(),
+        )
+
+
+def _key(job: Job) -> tuple[str, int]:
+    return (job.entity_uid, job.version)
+
+
+def _name(lease: Lease) -> tuple[str, int, str, int]:
+    return (lease.entity_uid, lease.version, lease.owner, lease.fence)
+
+
+def _recovered(job: Any) -> tuple[Any, ...]:
+    return (job.entity_uid, job.former_owner, job.status, job.attempts, job.expired_at)
+
+
+def _due(job: Job, now: Any) -> Any:
+    """A retry whose time has come loses it when it enters its lane, sooner or later."""
+    return job.run_after if job.run_after is not None and job.run_after > now else None
+
+
+@pytest.mark.timeout(1800)
+def test_store_and_model_never_differ(neo4j_server: TestServer) -> None:
+    QueueMachine.server = neo4j_server
+    run_state_machine_as_test(
+        QueueMachine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+            database=None,
+        ),
+    )
