@@ -137,6 +137,11 @@ def age(length: timedelta | float) -> str:
     return f"{days} d {hours} h" if hours else f"{days} d"
 
 
+def number_of(count: int) -> str:
+    """So many jobs, in words."""
+    return f"{count} job" if count == 1 else f"{count} jobs"
+
+
 def at(moment: datetime | None) -> str:
     """A time of the server."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else ""
@@ -154,6 +159,16 @@ def table(*headers: str) -> Table:
     for header in headers:
         made.add_column(header, overflow="fold")
     return made
+
+
+def show(rows: Table) -> None:
+    """Print a table; into a pipe without the blanks that fill its last column."""
+    if console.is_terminal:
+        console.print(rows)
+        return
+    with console.capture() as captured:
+        console.print(rows)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def print_json(value: object) -> None:

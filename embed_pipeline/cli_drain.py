@@ -16,9 +16,11 @@ from embed_pipeline import wiring
 from embed_pipeline.cli_base import (
     console,
     is_screen,
+    number_of,
     require_schema,
     require_vector_index,
     safe,
+    show,
     table,
     warn_about,
 )
@@ -145,7 +147,7 @@ def _print_report(report: DrainReport) -> None:
     rows = table()
     for name, value in report_rows(report):
         rows.add_row(name, safe(value))
-    console.print(rows)
+    show(rows)
 
 
 def report_rows(report: DrainReport) -> Iterator[tuple[str, str]]:
@@ -181,7 +183,7 @@ async def _print_rest(queue: Queue) -> None:
     left = metrics.counts[JobStatus.PENDING] + metrics.counts[JobStatus.PROCESSING]
     if left:
         later = f", {metrics.delayed} of them to be tried again later" if metrics.delayed else ""
-        console.print(f"▸ {left} jobs are left{later}; 'embed-pipeline status' shows more")
+        console.print(f"▸ {number_of(left)} left{later}; 'embed-pipeline status' shows more")
 
 
 def _set_up_log(is_verbose: bool) -> None:

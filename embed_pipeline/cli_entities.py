@@ -17,6 +17,7 @@ from embed_pipeline.cli_base import (
     require_schema,
     require_vector_index,
     safe,
+    show,
     table,
     warn_about,
     with_queue,
@@ -184,7 +185,7 @@ def reconcile(
     if not dry_run:
         counts = [f"{found.enqueued[o]} {o}" for o in EnqueueOutcome if found.enqueued[o]]
         rows.add_row("Enqueued", ", ".join(counts) or "nothing")
-    console.print(rows)
+    show(rows)
     if found.cursor is not None:
         console.print(f"… go on with: --after '{safe(found.cursor)}'", soft_wrap=True)
 
@@ -221,7 +222,7 @@ def search(
     rows = table("SCORE", "NAME", "TYPE")
     for hit in hits:
         rows.add_row(f"{hit.score:.3f}", safe(hit.uid), safe(hit.type or ""))
-    console.print(rows)
+    show(rows)
 
 
 async def _embed(queue: Queue, settings: Settings, text: str) -> list[float]:

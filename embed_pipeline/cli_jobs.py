@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from embed_pipeline import cli_jobs_change
-from embed_pipeline.cli_base import AsJson, at, console, print_json, safe, table, with_queue
+from embed_pipeline.cli_base import (
+    AsJson,
+    at,
+    console,
+    number_of,
+    print_json,
+    safe,
+    show,
+    table,
+    with_queue,
+)
 from embed_pipeline.cli_filters import (
     Categories,
     Entities,
@@ -67,15 +77,15 @@ def list_jobs(
             job.id, job.status, safe(job.entity_uid), version, tries, created, safe(_note(job))
         )
     if jobs:
-        console.print(rows)
+        show(rows)
     if len(jobs) == limit:
         console.print(f"… the next page: --after {jobs[-1].id}")
     elif not jobs:
         console.print("No such jobs.")
 
 
-@app.command()
-def show(
+@app.command("show")
+def show_job(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the job.")],
     json: AsJson = False,
 ) -> None:
@@ -94,7 +104,7 @@ def show(
         elif isinstance(value, tuple):
             value = "\n".join(value)
         rows.add_row(field.name.replace("_", " "), safe(value))
-    console.print(rows)
+    show(rows)
 
 
 @app.command()
@@ -116,7 +126,7 @@ def release(
             return len(await queue.admin.recover_owner(owner))
         return await queue.admin.release_owner(owner)
 
-    console.print(f"✓ {with_queue(work)} jobs given back")
+    console.print(f"✓ {number_of(with_queue(work))} given back")
 
 
 def _note(job: Job) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Protocol
 
 import typer
 
-from embed_pipeline.cli_base import Yes, confirm, console, operator, with_queue
+from embed_pipeline.cli_base import Yes, confirm, console, number_of, operator, with_queue
 from embed_pipeline.cli_filters import (
     Categories,
     Entities,
@@ -57,7 +57,7 @@ class Words:
 RETRY: Final = Words(
     Move.RETRY_FAILED,
     "retry",
-    "are pending again",
+    "pending again",
     hint=" (PERMANENT failures need --category PERMANENT)",
 )
 CANCEL: Final = Words(Move.CANCEL, "cancel", "cancelled")
@@ -152,7 +152,7 @@ async def _change(
         )
     report = await change(queue, which, preview=True)
     states = ", ".join(f"{count} {status}" for status, count in report.counts.items() if count)
-    found = f"{report.count} jobs ({states})" if states else f"no jobs{words.hint}"
+    found = f"{number_of(report.count)} ({states})" if states else f"no jobs{words.hint}"
     if preview or report.count == 0:
         console.print(f"▸ Would {words.verb} {found}; nothing was changed")
         for job_id in report.job_ids[:SHOWN_IDS]:
@@ -163,7 +163,7 @@ async def _change(
     if not named:
         confirm(f"{words.verb.capitalize()} {found}?", yes=yes)
     done = await change(queue, which, preview=False)
-    console.print(f"✓ {done.count} jobs {words.past}")
+    console.print(f"✓ {number_of(done.count)} {words.past}")
 
 
 async def _named(queue: Queue, ids: tuple[str, ...]) -> list[Job]:

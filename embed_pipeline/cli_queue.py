@@ -14,9 +14,11 @@ from embed_pipeline.cli_base import (
     at,
     console,
     duration,
+    number_of,
     operator,
     print_json,
     safe,
+    show,
     table,
     with_queue,
 )
@@ -29,13 +31,16 @@ from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 
 PAGE: Final = 500
+LATELY: Final = timedelta(minutes=5)
 
 
 def status(
     window: Annotated[
-        timedelta,
-        typer.Option(parser=duration, metavar="DURATION", help="What 'lately' means: 5m, 2h."),
-    ] = timedelta(minutes=5),
+        timedelta | None,
+        typer.Option(
+            parser=duration, metavar="DURATION", help="What 'lately' means: 30s, 15m, 2h. [5m]"
+        ),
+    ] = None,
     coverage: Annotated[
         bool, typer.Option(help="Also compare every entity with its vector; reads all of them.")
     ] = False,
@@ -44,7 +49,7 @@ def status(
     """Show how the queue stands: jobs by state, what is overdue, pause and breaker."""
 
     async def work(queue: Queue, settings: Settings) -> tuple[QueueMetrics, Counter[str] | None]:
-        reading = await queue.metrics.read(window=window)
+        reading = await queue.metrics.read(window=window or LATELY)
         found = await scan(queue, settings, dry_run=True) if coverage else None
         return reading, found.tally if found else None
 
@@ -59,7 +64,7 @@ def status(
     if tally is not None:
         entities = sum(tally[kind] for kind in Coverage)
         rows.add_row("Coverage", f"{tally[Coverage.CURRENT]} of {entities} entities are current")
-    console.print(rows)
+    show(rows)
 
 
 def status_rows(metrics: QueueMetrics) -> Iterator[tuple[str, str]]:
@@ -175,8 +180,8 @@ def recover(
             owner = safe(job.former_owner or "")
             seen = at(job.last_heartbeat)
             rows.add_row(job.job_id, safe(job.entity_uid), owner, seen, job.status)
-        console.print(rows)
-    console.print(f"✓ {len(jobs)} jobs recovered")
+        show(rows)
+    console.print(f"✓ {number_of(len(jobs))} recovered")
 
 
 def cleanup(
@@ -192,8 +197,8 @@ def cleanup(
         )
         older = f"that ended more than {settings.retention_days} days ago"
         if dry_run:
-            return f"▸ Would delete {report.deleted} jobs {older}"
+            return f"▸ Would delete {number_of(report.deleted)} {older}"
         how = "APOC" if report.used_apoc else "plain transactions"
-        return f"✓ {report.deleted} jobs {older} deleted, through {how}"
+        return f"✓ {number_of(report.deleted)} {older} deleted, through {how}"
 
     console.print(with_queue(work))

@@ -63,7 +63,8 @@ class Progress:
         parts = [f"{self.done} done"]
         if self.left is not None:
             parts.append(f"{self.left} left")
-        parts.append(f"{self.rate:.1f}/s")
+        if self.done:
+            parts.append(f"{self.rate:.1f}/s")
         if self.left and self.eta is not None:
             parts.append(f"ETA {_clock(self.eta)}")
         if self.failed:

@@ -1,7 +1,7 @@
 """Drains to test: the real engine, the real store with the server's own clock, a real provider."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -69,7 +69,8 @@ class DrainUnderTest(Neo4jUnderTest):
         *,
         owner: str = "run-1/test",
         stop: asyncio.Event | None = None,
-        store: JobStore | None = None,
+        store: Any = None,
+        heartbeat_store: Any = None,
         api_key: str = KEY,
         **options: Any,
     ) -> AsyncGenerator[Drain]:
@@ -79,8 +80,8 @@ class DrainUnderTest(Neo4jUnderTest):
 
         @asynccontextmanager
         async def open_store() -> AsyncGenerator[JobStore]:
-            if store is not None:
-                yield store
+            if heartbeat_store is not None:
+                yield heartbeat_store
                 return
             assert self.connection is not None
             async with open_driver(self.connection) as driver:
@@ -120,3 +121,10 @@ class DrainUnderTest(Neo4jUnderTest):
         """How many jobs have had how many attempts."""
         rows = await self.run("MATCH (j:EmbedJob) RETURN j.attempts AS attempts, count(*) AS jobs")
         return {row["attempts"]: row["jobs"] for row in rows}
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something that another task, thread or process does."""
+    async with asyncio.timeout(120):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)

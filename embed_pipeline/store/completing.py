@@ -16,7 +16,7 @@ from embed_pipeline.store.database import Database, Transaction, fetch, fetch_on
 from embed_pipeline.store.loading import ending_reason, read_entities
 from embed_pipeline.store.records import Properties, QuietList, is_held, settled_as
 from embed_pipeline.store.shape import for_shape
-from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 # Vectors are stored as 32-bit floats.
 _SMALLEST_NORM: Final = 1e-30
@@ -105,10 +105,10 @@ async def _complete_each(
             "moved": tally[CompletionOutcome.MOVED],
             "superseded": tally[CompletionOutcome.SUPERSEDED] + tally[CompletionOutcome.GONE],
         }
-        await count(tx, config.queue, counts, token=token)
+        await count(tx, config.queue, counts, token=token, has_changes=bool(judged))
         return outcomes
 
-    return await database.write(work)
+    return await write_once(database, config.queue, token, work)
 
 
 def check_vector(vector: Sequence[float] | None, *, dimensions: int | None = None) -> None:

@@ -181,12 +181,27 @@ Looks at all leased jobs: rare, and cheaper than an index that every lease and c
 ADD_COUNTERS: Final[LiteralString] = """
 MATCH (counters:EmbedCounters {name: $queue})
 SET counters._lock = $token
+SET counters.receipts = [$token] + coalesce(counters.receipts, [])[0..99]
 WITH counters
 UNWIND keys($counts) AS key
 SET counters[key] = coalesce(counters[key], 0) + $counts[key]
 """
-"""Count events in the transaction they happen in; always its last statement, for the lock order.
+"""Count events in the transaction they happen in, and leave its receipt.
+
+Always its last statement, for the lock order.
 
 Only rare events are counted here: a commit that updates the vector index takes long, and all
 completions would queue up behind this node.
 """
+
+LOCK_COUNTERS: Final[LiteralString] = """
+MATCH (counters:EmbedCounters {name: $queue})
+SET counters._lock = $lock
+"""
+"""Wait for a commit that may still be under way."""
+
+FIND_RECEIPT: Final[LiteralString] = """
+MATCH (counters:EmbedCounters {name: $queue})
+RETURN $token IN coalesce(counters.receipts, []) AS found
+"""
+"""Say whether the transaction with this token was committed; the counters are locked."""

@@ -71,7 +71,7 @@ async def enqueue(
         now=now,
     )
     counts = {"revived": len(reopenings), "superseded": superseded}
-    await count(tx, config.queue, counts, token=token)
+    await count(tx, config.queue, counts, token=token, has_changes=bool(patches))
     return _in_order(jobs, outcomes)
 
 

@@ -10,7 +10,7 @@ from embed_pipeline.store.changes import Change, ErrorNote, back_to_pending, end
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, Transaction, duration_ms
 from embed_pipeline.store.records import Properties, is_held, settled_as
-from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 _ENDINGS = frozenset(FailureOutcome)
 
@@ -43,10 +43,10 @@ async def fail(
             "given_back": tally[FailureOutcome.GIVEN_BACK],
             "exhausted": sum(_is_exhausted(job, outcome) for job, outcome, _ in applied),
         }
-        await count(tx, config.queue, counts, token=token)
+        await count(tx, config.queue, counts, token=token, has_changes=bool(applied))
         return outcomes
 
-    return await database.write(work)
+    return await write_once(database, config.queue, token, work)
 
 
 def _decide(

@@ -12,7 +12,7 @@ from embed_pipeline.store import cypher_admin as cypher
 from embed_pipeline.store.changes import Change
 from embed_pipeline.store.database import Database, Transaction, fetch, to_ms
 from embed_pipeline.store.records import Properties
-from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 PAGE: Final = 500
 MAX_REPORTED_IDS: Final = 1_000
@@ -98,4 +98,4 @@ async def _change_page(
         await count(tx, queue, {counter: len(changes)}, token=token)
         return (page[-1]["id"] if len(page) == PAGE else None), changes
 
-    return await database.write(work)
+    return await write_once(database, queue, token, work)

@@ -37,7 +37,7 @@ from embed_pipeline.store.leasing import lease
 from embed_pipeline.store.loading import find_vectors, load
 from embed_pipeline.store.records import is_held, lease_rows, settled_as
 from embed_pipeline.store.recovering import recover_expired
-from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,12 @@ class Neo4jJobStore:
         _check_duration(duration)
         token = request or uuid4().hex
         tries = 0
+        last: list[LeaseBatch] = []
 
         async def work(tx: Transaction) -> LeaseBatch:
             nonlocal tries
             tries += 1
-            return await lease(
+            batch = await lease(
                 tx,
                 self.config,
                 owner=owner,
@@ -77,6 +78,11 @@ class Neo4jJobStore:
                 is_repeated=request is not None or tries > 1,
                 now=self.database.now_ms,
             )
+            if last and {x.lease for x in batch.jobs} == {x.lease for x in last[-1].jobs}:
+                # The same jobs; only the first answer had them in the order of urgency.
+                return last[-1]
+            last.append(batch)
+            return batch
 
         return await self.database.write(work)
 
@@ -104,7 +110,7 @@ class Neo4jJobStore:
             await count(tx, self.config.queue, {"fenced": lost}, token=token)
             return beat
 
-        return await self.database.write(work)
+        return await write_once(self.database, self.config.queue, token, work)
 
     async def check(self, leases: Sequence[Lease]) -> Beat:
         """Say which leases are still held; changes nothing."""
@@ -157,7 +163,7 @@ class Neo4jJobStore:
             await count(tx, self.config.queue, counts, token=token)
             return len(held) + repeated
 
-        return await self.database.write(work)
+        return await write_once(self.database, self.config.queue, token, work)
 
     async def recover_expired(
         self, *, limit: int, grace: timedelta = timedelta(0)

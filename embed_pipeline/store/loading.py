@@ -12,7 +12,7 @@ from embed_pipeline.store.cypher_worker import READ_JOBS
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
 from embed_pipeline.store.records import Properties, is_held
 from embed_pipeline.store.shape import for_shape
-from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 _NOTHING_LEFT: Final = (EntityFate.GONE, EntityFate.SUPERSEDED)
 
@@ -49,7 +49,7 @@ async def load(
     loaded = await database.read(look)
     if all(x.fate is EntityFate.CURRENT for x in loaded):
         return loaded
-    return await database.write(cancel)
+    return await write_once(database, config.queue, token, cancel)
 
 
 async def find_vectors(

@@ -19,7 +19,7 @@ from embed_pipeline.store.enqueueing import enqueue
 from embed_pipeline.store.filtering import change_all, filter_parameters, preview, read_page
 from embed_pipeline.store.records import Properties, is_owned, to_job
 from embed_pipeline.store.recovering import recover_owner
-from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 _PAGE: Final = 1_000
 
@@ -51,7 +51,7 @@ class Neo4jQueueAdmin:
                     now=self.database.now_ms,
                 )
 
-            outcomes += await self.database.write(work)
+            outcomes += await write_once(self.database, self.config.queue, token, work)
         return outcomes
 
     async def enqueue_in(
@@ -102,7 +102,7 @@ class Neo4jQueueAdmin:
             await change_jobs(tx, [cancelled(jobs[job_id], now=now, by=by, reason=reason)])
             await count(tx, self.config.queue, {"cancelled": 1}, token=token)
 
-        await self.database.write(work)
+        await write_once(self.database, self.config.queue, token, work)
 
     async def release_owner(self, owner: str) -> int:
         """Give back, with refund, everything that an owner, or all owners of a run, hold.
@@ -153,7 +153,10 @@ class Neo4jQueueAdmin:
         if unknown := set(counts) - set(COUNTERS):
             raise ValueError(f"unknown counters: {sorted(unknown)}")
         token = new_token()
-        await self.database.write(lambda tx: count(tx, self.config.queue, counts, token=token))
+        queue = self.config.queue
+        await write_once(
+            self.database, queue, token, lambda tx: count(tx, queue, counts, token=token)
+        )
 
     async def _change(
         self,
@@ -198,7 +201,7 @@ class Neo4jQueueAdmin:
             await count(tx, self.config.queue, {"released": len(changes)}, token=token)
             return len(changes)
 
-        return await self.database.write(work)
+        return await write_once(self.database, self.config.queue, token, work)
 
 
 def _retried(job: Properties, now: int) -> Change:

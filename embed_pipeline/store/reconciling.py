@@ -17,7 +17,7 @@ from embed_pipeline.store.database import Database, Transaction, fetch, fetch_on
 from embed_pipeline.store.enqueueing import enqueue
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.shape import for_shape
-from embed_pipeline.store.transactions import new_token
+from embed_pipeline.store.transactions import new_token, write_once
 
 PAGE: Final = 500
 _LIVE: Final = (JobStatus.PENDING, JobStatus.PROCESSING)
@@ -86,7 +86,9 @@ class Neo4jReconciler:
                 enqueued=dict(Counter(outcomes)),
             )
 
-        return await (self.database.read(work) if dry_run else self.database.write(work))
+        if dry_run:
+            return await self.database.read(work)
+        return await write_once(self.database, self.config.queue, token, work)
 
     def _wish(self, reading: EntityReading, hash_: str) -> NewJob:
         # A completed job with this text whose vector is gone: the text alone would not revive it.

@@ -12,7 +12,7 @@ from embed_pipeline.store.changes import Change, ErrorNote, back_to_pending, end
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, from_ms, moment
 from embed_pipeline.store.records import Properties, is_owned
-from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token
+from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 IsLost = Callable[[Properties, int], bool]
 """A locked job and the time: may its lease be taken away?"""
@@ -26,6 +26,7 @@ async def recover_expired(
     Also those that end later than any lease can: the server's clock has gone back, and they would
     look valid until it has caught up.
     """
+    token = new_token()
     grace_ms, longest = duration_ms(grace), duration_ms(LONGEST_LEASE)
 
     def is_lost(job: Properties, now: int) -> bool:
@@ -41,30 +42,40 @@ async def recover_expired(
             longest=longest,
             limit=limit,
         )
-        return await _recover(tx, database, config, (r["id"] for r in records), is_lost)
+        return await _recover(
+            tx, database, config, (r["id"] for r in records), is_lost, token=token
+        )
 
-    return await database.write(work)
+    return await write_once(database, config.queue, token, work)
 
 
 async def recover_owner(
     database: Database, config: QueueConfig, owner: str, *, limit: int
 ) -> list[RecoveredJob]:
     """Take away all leases of an owner that is known to be dead, expired or not."""
+    token = new_token()
 
     def is_lost(job: Properties, _now: int) -> bool:
         return is_owned(job, owner)
 
     async def work(tx: Transaction) -> list[RecoveredJob]:
         records = await fetch(tx, cypher.PICK_OWNED, owner=owner, limit=limit)
-        return await _recover(tx, database, config, (r["id"] for r in records), is_lost)
+        return await _recover(
+            tx, database, config, (r["id"] for r in records), is_lost, token=token
+        )
 
-    return await database.write(work)
+    return await write_once(database, config.queue, token, work)
 
 
 async def _recover(
-    tx: Transaction, database: Database, config: QueueConfig, ids: Iterable[str], is_lost: IsLost
+    tx: Transaction,
+    database: Database,
+    config: QueueConfig,
+    ids: Iterable[str],
+    is_lost: IsLost,
+    *,
+    token: int,
 ) -> list[RecoveredJob]:
-    token = new_token()
     jobs, now = await lock_jobs(tx, ids, token=token, now=database.now_ms)
     lost = [
         job for job in jobs.values() if job["status"] == JobStatus.PROCESSING and is_lost(job, now)

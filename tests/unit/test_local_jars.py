@@ -23,6 +23,7 @@ from embed_pipeline.local import jars as jars_module
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.jar_lock import LOCK_FILE, Jar, JarLock, read_lock
 from embed_pipeline.local.jars import TEMPORARY_PREFIX, ensure_jars, is_installed
+from tests.conftest import LOCK_2026
 
 CONTENTS = {name: name.encode() * 1000 for name in ("kernel", "bolt", "cypher", "values")}
 
@@ -315,17 +316,31 @@ def test_a_hanging_download_does_not_hold_up_the_error_of_another(tmp_path: Path
     assert time.monotonic() - began < 30
 
 
-def test_committed_lock_is_well_formed():
-    lock = read_lock()
+@pytest.mark.parametrize("file", [LOCK_FILE, LOCK_2026], ids=["package", "tests"])
+def test_committed_lock_is_well_formed(file: Path):
+    lock = read_lock(file)
 
     assert len(lock.jars) > 200
-    assert lock.apoc is not None
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in lock.jars)
     assert all(jar.size > 0 for jar in lock.jars)
     assert len({jar.path for jar in lock.jars}) == len(lock.jars)
+    assert "//" not in file.read_text(encoding="utf-8"), "no address belongs in here"
+
+
+def test_package_has_the_apoc_of_its_server():
+    lock = read_lock()
+
+    assert lock.apoc is not None
     assert {jar.version for jar in lock.jars if jar.path.startswith("plugins/")} == {lock.apoc}
     assert lock.server.split(".")[:2] == lock.apoc.split(".")[:2]
-    assert "//" not in LOCK_FILE.read_text(encoding="utf-8"), "no address belongs in here"
+
+
+def test_a_release_without_apoc_has_no_plugins_and_no_apoc_in_its_name():
+    lock = read_lock(LOCK_2026)
+
+    assert lock.apoc is None
+    assert not any(jar.path.startswith("plugins/") for jar in lock.jars)
+    assert re.fullmatch(r"neo4j-2026\.\d+\.\d+-[0-9a-f]{12}", lock.folder_name)
 
 
 def test_a_changed_jar_makes_another_folder(lock: JarLock):

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,48 +13,13 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.store.connection import Connection, open_driver
 from embed_pipeline.worker.report import Ending
-from tests.conftest import TestServer
-from tests.drain_harness import DrainUnderTest
+from tests.drain_harness import DrainUnderTest, until
 from tests.fakes import FakeClock
-from tests.openai_server import OpenAIServer, failure, most_in_any_window, openai_server, vectors
+from tests.openai_server import failure, most_in_any_window, vectors
 from tests.queue_harness import MODEL
 
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture(scope="module")
-def running_provider() -> Iterator[OpenAIServer]:
-    with openai_server() as server:
-        yield server
-
-
-@pytest.fixture
-def provider(running_provider: OpenAIServer) -> OpenAIServer:
-    running_provider.requests.clear()
-    running_provider.times.clear()
-    running_provider.answer_with = None
-    running_provider.latency = 0.0
-    running_provider.gate.set()
-    return running_provider
-
-
-@pytest.fixture
-async def queue(neo4j_server: TestServer, provider: OpenAIServer) -> AsyncIterator[DrainUnderTest]:
-    server = neo4j_server
-    connection = Connection(server.uri, server.username, server.password, server.database)
-    async with open_driver(connection) as driver:
-        under_test = DrainUnderTest(driver, server.database, connection=connection, server=provider)
-        await under_test.wipe()
-        yield under_test
-
-
-async def until(condition: Any) -> None:
-    """Wait for something that another task or thread does."""
-    async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
 
 
 async def test_a_backlog_is_completed_in_few_requests(queue: DrainUnderTest) -> None:

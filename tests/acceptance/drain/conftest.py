@@ -1,0 +1,36 @@
+"""A queue with drains on it and a provider of its own, empty at the start of every test."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from embed_pipeline.store.connection import Connection, open_driver
+from tests.conftest import TestServer
+from tests.drain_harness import DrainUnderTest
+from tests.openai_server import OpenAIServer, openai_server
+
+
+@pytest.fixture(scope="module")
+def running_provider() -> Iterator[OpenAIServer]:
+    with openai_server() as server:
+        yield server
+
+
+@pytest.fixture
+def provider(running_provider: OpenAIServer) -> OpenAIServer:
+    running_provider.requests.clear()
+    running_provider.times.clear()
+    running_provider.answer_with = None
+    running_provider.latency = 0.0
+    running_provider.gate.set()
+    return running_provider
+
+
+@pytest.fixture
+async def queue(neo4j_server: TestServer, provider: OpenAIServer) -> AsyncIterator[DrainUnderTest]:
+    server = neo4j_server
+    connection = Connection(server.uri, server.username, server.password, server.database)
+    async with open_driver(connection) as driver:
+        under_test = DrainUnderTest(driver, server.database, connection=connection, server=provider)
+        await under_test.wipe()
+        yield under_test

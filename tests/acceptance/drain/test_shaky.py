@@ -1,0 +1,217 @@
+"""What keeps a lease alive, what loses it, and what a drain does when the database is shaky."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import Lease
+from embed_pipeline.domain.results import Beat
+from embed_pipeline.worker.report import Ending
+from tests.drain_harness import DrainUnderTest, until
+
+SECOND = timedelta(seconds=1)
+
+
+class ShakyStore:
+    """The real store, with operations that fail when told to."""
+
+    def __init__(self, store: Any, *failing: str) -> None:
+        self._store = store
+        self._failing = failing
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._store, name)
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            self.calls.append(name)
+            if name in self._failing:
+                raise ConnectionError("the database does not answer")
+            return await operation(*arguments, **options)
+
+        return call
+
+
+class Beats:
+    """What the heartbeat talks to: notes for whom it beats and from which thread."""
+
+    def __init__(self, *, fail: bool = False) -> None:
+        self.fail = fail
+        self.uids: set[str] = set()
+        self.threads: set[int] = set()
+
+    async def heartbeat(self, leases: Sequence[Lease], *, duration: timedelta) -> Beat:
+        self.threads.add(threading.get_ident())
+        self.uids |= {lease.entity_uid for lease in leases}
+        if self.fail:
+            raise ConnectionError("the database does not answer")
+        return Beat(held=tuple(leases))
+
+
+async def test_m34_every_leased_job_is_beaten_for_off_the_worker_thread(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(10)
+    queue.provider.gate.clear()
+    beats = Beats()
+
+    async with queue.drain(
+        heartbeat_store=beats,
+        heartbeat=timedelta(milliseconds=50),
+        jobs_per_request=2,
+        requests_at_once=1,
+    ) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: beats.uids)
+        queue.provider.gate.set()
+        await running
+
+    assert beats.uids == {f"e{n}" for n in range(10)}
+    assert threading.get_ident() not in beats.threads
+
+
+async def test_m40_m47_three_failed_beats_stop_new_work_and_give_back_the_rest(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(10)
+    queue.provider.gate.clear()
+    beats = Beats()
+
+    async with queue.drain(
+        heartbeat_store=beats,
+        heartbeat=timedelta(milliseconds=50),
+        jobs_per_request=1,
+        requests_at_once=1,
+    ) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: queue.provider.requests)
+        beats.fail = True
+        await until(lambda: drain.report.heartbeats_failed >= 3)
+        queue.provider.gate.set()
+        report = await running
+
+    assert report.ending is Ending.HEARTBEAT
+    assert len(queue.provider.requests) == 1
+    assert await queue.counted() == {"completed": 1, "pending": 9}
+
+
+async def test_m58_after_expiry_the_worker_writes_nothing_about_its_job(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(3)
+    queue.provider.latency = 1.5
+    store = ShakyStore(queue.jobs)
+
+    async with queue.drain(
+        store=store, heartbeat_store=Beats(fail=True), lease=SECOND, heartbeat=SECOND
+    ) as drain:
+        report = await drain.run()
+
+    assert report.lost == 3
+    assert report.completed == 0
+    assert "complete" not in store.calls
+    assert "fail" not in store.calls
+    assert await queue.counted() == {"processing": 3}
+    assert await queue.vector("e0") is None
+
+
+async def test_m60_a_failing_recovery_does_not_end_the_drain(queue: DrainUnderTest) -> None:
+    await queue.given(3)
+
+    async with queue.drain(store=ShakyStore(queue.jobs, "recover_expired")) as drain:
+        report = await drain.run()
+
+    assert (report.recovery_errors, report.completed) == (1, 3)
+
+
+async def test_m59_a_failing_look_for_cancellations_does_not_end_the_drain(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(3)
+    queue.provider.gate.clear()
+
+    async with queue.drain(store=ShakyStore(queue.jobs, "check")) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: queue.provider.requests)
+        await queue.admin.cancel_job((await queue.job("e1")).id, by="operator")
+        queue.provider.gate.set()
+        report = await running
+
+    assert await queue.counted() == {"completed": 2, "cancelled": 1}
+    assert await queue.vector("e1") is None
+    assert (report.completed, report.fenced) == (2, 1)
+
+
+async def test_m37_recovery_runs_at_most_once_per_interval_in_a_long_drain(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(40)
+    store = ShakyStore(queue.jobs)
+
+    async with queue.drain(
+        store=store, recovery_interval=timedelta(hours=1), jobs_per_lease=4, jobs_per_request=1
+    ) as drain:
+        await drain.run()
+
+    assert store.calls.count("recover_expired") == 1
+
+
+async def test_m37_leases_that_expire_during_a_drain_are_recovered_in_it(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(2)
+    await queue.jobs.lease(owner="dead/run", limit=1, duration=SECOND)
+
+    report = await queue.drained(
+        until_empty=False,
+        max_time=4 * SECOND,
+        recovery_interval=timedelta(milliseconds=100),
+    )
+
+    assert report.recovered == 1
+    assert await queue.counted() == {"completed": 2}
+
+
+async def test_r12_a_vector_that_the_database_refuses_fails_its_job_alone(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(20)
+
+    class Refusing(ShakyStore):
+        def __getattr__(self, name: str) -> Any:
+            operation = getattr(self._store, name)
+            if name != "complete":
+                return operation
+
+            async def complete(rows: Any) -> Any:
+                if any(row.lease.entity_uid == "e7" for row in rows):
+                    raise ValueError("the store is damaged here")
+                return await operation(rows)
+
+            return complete
+
+    async with queue.drain(store=Refusing(queue.jobs)) as drain:
+        await drain.run()
+
+    assert await queue.counted() == {"completed": 19, "failed": 1}
+    job = await queue.job("e7")
+    assert job.error_category == "CRITICAL"
+
+
+@pytest.mark.parametrize("operation", ["lease", "load", "find_vectors"])
+async def test_a_database_that_fails_ends_the_drain_with_nothing_held(
+    queue: DrainUnderTest, operation: str
+) -> None:
+    await queue.given(5)
+
+    async with queue.drain(store=ShakyStore(queue.jobs, operation)) as drain:
+        with pytest.raises(ConnectionError):
+            await drain.run()
+
+    assert await queue.counted() == {"pending": 5}
+    assert {job.attempts for job in await queue.admin.find_jobs(JobFilter())} == {0}
