@@ -10,7 +10,7 @@ from datetime import timedelta
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.ports import Embedder, JobStore
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.domain.text import RECIPE, memento_text
+from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Connection, connected, open_driver
@@ -120,7 +120,7 @@ def make_drain(
         limiter=queue.limiter(rate_limits(settings)),
         switch=queue.switch,
         embedder=embedder,
-        render=lambda properties: memento_text(properties, settings.entity_shape),
-        recipe=RECIPE,
+        render=render_for(settings.entity_shape),
+        recipe=recipe_of(settings.entity_shape),
     )
     return Drain(parts, owner=owner, options=options, stop=stop)

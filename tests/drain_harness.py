@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.ports import JobStore
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.domain.text import RECIPE, memento_text
+from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.embedding.openai import OpenAIEmbedder
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Connection, open_driver
@@ -32,13 +33,14 @@ class DrainUnderTest(Neo4jUnderTest):
 
     connection: Connection | None = None
     server: OpenAIServer | None = None
+    shape: EntityShape = EntityShape()
     limits: RateLimits = PLENTY
     limiter_clock: FakeClock | None = None
     """Lets a test decide when the window of the rate limit has passed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.config = QueueConfig(dimensions=DIMENSIONS)
+        self.config = QueueConfig(shape=self.shape, dimensions=DIMENSIONS)
         self.queue = open_queue(self.driver, database=self.database, config=self.config)
         self.jobs, self.admin, self.switch = (
             self.queue.jobs,
@@ -95,8 +97,8 @@ class DrainUnderTest(Neo4jUnderTest):
             ).limiter(self.limits),
             switch=self.switch,
             embedder=embedder,
-            render=memento_text,
-            recipe=RECIPE,
+            render=render_for(self.shape),
+            recipe=recipe_of(self.shape),
         )
         try:
             yield Drain(

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.entity import EntityShape, template_names
 
 RECIPE: Final = "memento-1"
 """Part of the hash: a new recipe makes every vector stale."""
@@ -31,6 +31,30 @@ def memento_text(properties: Mapping[str, Any], shape: EntityShape | None = None
     if observations := read_observations(properties.get(shape.observations)):
         lines += ["Observations:", *(f"- {observation}" for observation in observations)]
     return unicodedata.normalize("NFC", "\n".join(lines))
+
+
+def template_text(properties: Mapping[str, Any], template: str) -> str:
+    """Fill a template with properties; what is missing is empty, a list has one entry per line."""
+    values = {
+        name: "\n".join(read_observations(properties.get(name)))
+        for name in template_names(template)
+    }
+    return unicodedata.normalize("NFC", template.format_map(values))
+
+
+def render_for(shape: EntityShape) -> Render:
+    """The text of entities of this shape."""
+    template = shape.template
+    if template is None:
+        return lambda properties: memento_text(properties, shape)
+    return lambda properties: template_text(properties, template)
+
+
+def recipe_of(shape: EntityShape) -> str:
+    """The name of the recipe of this shape; it changes with everything that changes the text."""
+    if shape.template is None:
+        return RECIPE
+    return f"template-1:{shape.template}"
 
 
 def read_observations(value: Any) -> list[str]:

@@ -201,6 +201,12 @@ class Settings(BaseSettings):
         "observations",
     )
 
+    entity_template: str | None = setting(
+        "EMBED_ENTITY_TEMPLATE",
+        "Another text than name, type and observations, e.g. {title}: {abstract}.",
+        "a text with names of properties in braces",
+    )
+
     @property
     def uses_bundled_server(self) -> bool:
         """Say whether Neo4j is the bundled one, because nothing else was asked for."""
@@ -270,6 +276,7 @@ class Settings(BaseSettings):
             vector=self.entity_vector,
             type=self.entity_type,
             observations=self.entity_observations,
+            template=self.entity_template,
         )
 
 

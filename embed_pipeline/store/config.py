@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS
-from embed_pipeline.domain.text import Fingerprint, fingerprint, memento_text
+from embed_pipeline.domain.text import Fingerprint, fingerprint, recipe_of, render_for
 from embed_pipeline.store.schema import DEFAULT_QUEUE
 
 
@@ -32,4 +32,4 @@ class QueueConfig:
     @property
     def hash_of(self) -> Fingerprint:
         """From the text properties of an entity to the hash of its text."""
-        return self.fingerprint or fingerprint(lambda p: memento_text(p, self.shape))
+        return self.fingerprint or fingerprint(render_for(self.shape), recipe=recipe_of(self.shape))

@@ -25,7 +25,7 @@ READ_ENTITIES: Final[LiteralString] = """
 UNWIND $uids AS uid
 OPTIONAL MATCH (entity:%label% {%key%: uid}) WHERE entity.%valid_to% IS NULL
 WITH uid, entity IS NOT NULL AS exists, coalesce(entity.%version%, 1) AS version,
-  entity {.%key%, .%type%, .%observations%} AS text
+  entity {%text%} AS text
 RETURN collect({uid: uid, exists: exists, version: version, text: text}) AS entities
 """
 """What decides whether a vector still fits: version and text of the current entity."""

@@ -13,7 +13,7 @@ RETURN entity.%key% AS uid, version,
   entity.%vector% IS NOT NULL AS has_vector, size(entity.%vector%) AS dimensions,
   entity.%vector_model% AS vector_model, entity.%vector_hash% AS vector_hash,
   entity.%vector_version% AS vector_version,
-  entity {.%key%, .%type%, .%observations%} AS text,
+  entity {%text%} AS text,
   head(COLLECT {
     MATCH (job:EmbedJob {entity_uid: entity.%key%, model: $model, version: version})
     RETURN job.status

@@ -27,7 +27,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
         "vector_version": shape.vector_version,
         "vector_job": shape.vector_job,
     }
-    text: str = statement
+    text: str = statement.replace("%text%", ", ".join(f".`{name}`" for name in shape.text))
     for placeholder, name in names.items():
         text = text.replace(f"%{placeholder}%", f"`{name}`")
     return cast("LiteralString", text)

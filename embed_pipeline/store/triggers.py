@@ -57,11 +57,20 @@ class Neo4jTriggers:
                 return state
             await asyncio.sleep(0.2)
 
-    async def drop(self) -> None:
-        """Remove the trigger; the server may run it until its next refresh."""
-        await self._run(
-            _SYSTEM, cypher.DROP_TRIGGER, database=self.database.name, name=cypher.TRIGGER_NAME
-        )
+    async def drop(self, *, patience: timedelta = timedelta(seconds=90)) -> bool:
+        """Remove the trigger and wait until the server no longer runs it; false if it still does.
+
+        Raises:
+            ApocMissingError: the server has no APOC, or its triggers are turned off.
+        """
+        name = cypher.TRIGGER_NAME
+        await self._run(_SYSTEM, cypher.DROP_TRIGGER, database=self.database.name, name=name)
+        deadline = asyncio.get_running_loop().time() + patience.total_seconds()
+        while asyncio.get_running_loop().time() < deadline:
+            if not await self._run(self.database.name, cypher.ACTIVE_TRIGGER, name=name):
+                return True
+            await asyncio.sleep(0.2)
+        return False
 
     async def inspect(self) -> TriggerState:
         """Say whether the trigger is installed and running."""

@@ -22,12 +22,7 @@ async def watched(queue: Neo4jUnderTest) -> AsyncIterator[Neo4jUnderTest]:
     state = await triggers.install()
     assert state.is_active
     yield queue
-    await triggers.drop()
-    async with asyncio.timeout(30):
-        while await queue.run(
-            "CALL apoc.trigger.list() YIELD name WHERE name STARTS WITH 'embed' RETURN name"
-        ):
-            await asyncio.sleep(0.1)
+    assert await triggers.drop()
 
 
 async def jobs(queue: Neo4jUnderTest) -> list[tuple[str, int, str]]:

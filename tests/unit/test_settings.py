@@ -272,6 +272,8 @@ def test_dimensions_follow_the_model(
         ),
         ({"NEO4J_URI": "bolt://host"}, "NEO4J_PASSWORD is not set, but NEO4J_URI names a server"),
         ({"EMBED_ENTITY_KEY": "version"}, "EMBED_ENTITY_… contradict each other"),
+        ({"EMBED_ENTITY_TEMPLATE": "no names"}, "the text template is 'no names'"),
+        ({"EMBED_ENTITY_TEMPLATE": "{a.b}"}, "the text template is '{a.b}'"),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(

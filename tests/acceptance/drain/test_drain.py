@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from starlette.responses import Response
 
 from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
@@ -419,3 +421,15 @@ async def test_a_paused_queue_gives_nothing(queue: DrainUnderTest) -> None:
 
     assert report.ending is Ending.CLOSED
     assert report.reason == "paused by alice"
+
+
+async def test_the_text_of_another_graph_follows_its_template(queue: DrainUnderTest) -> None:
+    papers = replace(queue, shape=EntityShape(template="{title} by {authors}"))
+    await papers.run("CREATE (:Entity {name: 'p', title: 'On Numbers', authors: ['A', 'B']})")
+    await papers.admin.enqueue([NewJob("p", MODEL)])
+
+    report = await papers.drained()
+
+    assert report.completed == 1
+    assert papers.provider.requests[0]["input"] == ["On Numbers by A\nB"]
+    assert (await papers.drained()).leased == 0
