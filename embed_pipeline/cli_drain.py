@@ -83,7 +83,7 @@ def drain(
 async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) -> DrainReport:
     stop = asyncio.Event()
     with stopped_by_signals(stop, console.print):
-        async with wiring.opened_queue(settings) as queue:
+        async with wiring.opened_queue(settings, for_drain=True) as queue:
             require_vector_index(await require_schema(queue), settings)
             embedder = wiring.open_embedder(settings)
             try:

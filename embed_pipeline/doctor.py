@@ -111,16 +111,8 @@ async def _examine_schema(driver: Driver, settings: Settings) -> AsyncIterator[F
     index = state.vector_index
     if index is None:
         yield Finding("Vector index", Mark.SKIPPED, "there is none yet")
-    elif index.dimensions != settings.dimensions:
-        yield Finding(
-            "Vector index",
-            Mark.BAD,
-            f"{index.name} has {index.dimensions} dimensions, {settings.model} makes "
-            f"{settings.dimensions}",
-            f"Set EMBEDDING_DIMENSIONS={index.dimensions} if the model can, or replace the index: "
-            "embed-pipeline init --replace-vector-index",
-            SchemaError.exit_code,
-        )
+    elif misfit := index.misfit(settings.dimensions):
+        yield _bad("Vector index", SchemaError(misfit))
     else:
         yield Finding(
             "Vector index", Mark.GOOD, f"{index.name}, {index.dimensions} dimensions as the model"

@@ -7,11 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.ports import Embedder, JobStore
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.settings import Settings
+from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Connection, connected, open_driver
 from embed_pipeline.store.queue import Queue, open_queue
@@ -67,9 +69,20 @@ def queue_config(settings: Settings) -> QueueConfig:
 
 
 @asynccontextmanager
-async def opened_queue(settings: Settings) -> AsyncGenerator[Queue]:
-    """Connect to Neo4j and put the queue together."""
+async def opened_queue(settings: Settings, *, for_drain: bool = False) -> AsyncGenerator[Queue]:
+    """Connect to Neo4j and put the queue together.
+
+    Raises:
+        SchemaError: the schema is missing, or, for a drain, the vector index takes vectors of
+            another length than the model makes.
+    """
     async with connected(connection(settings)) as driver:
+        state = await schema.inspect(
+            driver, database=settings.neo4j_database, shape=settings.entity_shape
+        )
+        problem = state.problem or (state.misfit(settings.dimensions) if for_drain else None)
+        if problem:
+            raise SchemaError(problem)
         yield open_queue(driver, database=settings.neo4j_database, config=queue_config(settings))
 
 

@@ -21,7 +21,7 @@ from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
 from tests.fakes import FakeClock
 from tests.openai_server import KEY, OpenAIServer
-from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+from tests.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest
 
 PLENTY = RateLimits(requests=10_000, interval=timedelta(seconds=1))
 OPTIONS = DrainOptions(idle_pause=timedelta(milliseconds=50))
@@ -33,7 +33,7 @@ class DrainUnderTest(Neo4jUnderTest):
 
     connection: Connection | None = None
     server: OpenAIServer | None = None
-    shape: EntityShape = EntityShape()
+    shape: EntityShape = SHAPE
     limits: RateLimits = PLENTY
     limiter_clock: FakeClock | None = None
     """Lets a test decide when the window of the rate limit has passed."""

@@ -62,7 +62,8 @@ MATCH (job:EmbedJob) USING INDEX job:EmbedJob(id) WHERE job.id > $after AND
 """
     + _FILTER
     + """
-RETURN job {.*} AS job ORDER BY job.id LIMIT $limit
+WITH job ORDER BY job.id LIMIT $limit
+RETURN job {.*} AS job
 """
 )
 """A page of jobs in order of their ids; walks the index once from ``$after``."""
@@ -74,7 +75,8 @@ MATCH (job:EmbedJob {id: id}) WHERE job.id > $after AND
 """
     + _FILTER
     + """
-RETURN job {.*} AS job ORDER BY job.id LIMIT $limit
+WITH job ORDER BY job.id LIMIT $limit
+RETURN job {.*} AS job
 """
 )
 """The same for jobs named by id."""

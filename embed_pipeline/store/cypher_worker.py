@@ -29,23 +29,31 @@ MATCH (queue:EmbedQueue {name: $queue})
 WITH queue, coalesce($now, datetime.realtime().epochMillis) AS now
 RETURN queue {.*} AS queue, now,
   COLLECT {
-    MATCH (job:EmbedPending) WHERE job.run_after <= now
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(run_after)
+    WHERE job.run_after <= now
     RETURN job.id ORDER BY job.run_after LIMIT $sweep
   } AS due,
   COLLECT {
-    MATCH (job:EmbedPending) WHERE job.suspect_at IS NOT NULL
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(suspect_at)
+    WHERE job.suspect_at IS NOT NULL
     RETURN job.id ORDER BY job.suspect_at LIMIT 1
   } AS suspects,
   COLLECT {
-    MATCH (job:EmbedPending) WHERE job.ready_at IS NOT NULL
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(ready_at)
+    WHERE job.ready_at IS NOT NULL
     RETURN job.id ORDER BY job.ready_at LIMIT $oldest
   } AS oldest,
   COLLECT {
-    MATCH (job:EmbedPending) WHERE job.urgency IS NOT NULL AND job.ready_at IS NOT NULL
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(urgency, ready_at)
+    WHERE job.urgency IS NOT NULL AND job.ready_at IS NOT NULL
     RETURN job.id ORDER BY job.urgency, job.ready_at LIMIT $limit
   } AS urgent
 """
-"""Read the head of every lane in index order: cost is that of the batch, not of the queue."""
+"""Read the head of every lane in index order: cost is that of the batch, not of the queue.
+
+The hints are needed: for a short queue the planner takes the other index and sorts, and that plan
+may still be in its cache when the queue has become long.
+"""
 
 FIND_REQUEST: Final[LiteralString] = """
 MATCH (job:EmbedProcessing) WHERE job.lease_request = $request

@@ -35,7 +35,6 @@ from embed_pipeline.store.schema_state import (
 from embed_pipeline.store.shape import for_shape
 
 DEFAULT_QUEUE: Final = "default"
-SIMILARITY: Final = "cosine"
 _ATTEMPTS: Final = 8
 _ONLINE_SECONDS: Final = 300.0
 _BUSY: Final = (
@@ -178,16 +177,8 @@ def _refuse_contradictions(
 
 
 def _check_vector_index(index: VectorIndex, dimensions: int) -> None:
-    if index.dimensions != dimensions:
-        raise SchemaError(
-            f"vector index {index.name} has {index.dimensions} dimensions, the embedding model "
-            f"gives {dimensions}; set EMBEDDING_DIMENSIONS={index.dimensions}, or replace the "
-            "index: embed-pipeline init --replace-vector-index"
-        )
-    if index.similarity != SIMILARITY:
-        raise SchemaError(
-            f"vector index {index.name} compares by {index.similarity}, not {SIMILARITY}; drop it"
-        )
+    if misfit := index.misfit(dimensions):
+        raise SchemaError(misfit)
 
 
 async def _create(driver: AsyncDriver, database: str, obj: SchemaObject, dimensions: int) -> bool:

@@ -1,9 +1,11 @@
 """What an installation did and what an inspection found."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from embed_pipeline.store.schema_objects import SCHEMA_VERSION, Kind, SchemaObject
+
+SIMILARITY: Final = "cosine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +16,20 @@ class VectorIndex:
     dimensions: int
     similarity: str
     state: str
+
+    def misfit(self, dimensions: int) -> str | None:
+        """Why vectors of this length would not be found through the index, or ``None``."""
+        if self.dimensions != dimensions:
+            return (
+                f"vector index {self.name} has {self.dimensions} dimensions, the embedding model "
+                f"makes {dimensions}; set EMBEDDING_DIMENSIONS={self.dimensions} if the model can, "
+                "or replace the index: embed-pipeline init --replace-vector-index"
+            )
+        if self.similarity != SIMILARITY:
+            return (
+                f"vector index {self.name} compares by {self.similarity}, not {SIMILARITY}; drop it"
+            )
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,10 @@ class SchemaState:
         if self.not_online:
             return f"not online yet: {', '.join(self.not_online)}; wait, then look again"
         return None
+
+    def misfit(self, dimensions: int) -> str | None:
+        """Why vectors of this length would not be found, or ``None``."""
+        return self.vector_index.misfit(dimensions) if self.vector_index else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def test_doctor_finds_an_index_of_other_dimensions_and_init_replaces_it(
     assert project.run("init", **local).returncode == 5
     mismatch = project.run("doctor", **local)
     assert mismatch.returncode == 5
-    assert "has 1536 dimensions, wordllama-256 makes 256" in mismatch.stdout
+    assert "has 1536 dimensions, the embedding model makes 256" in mismatch.stdout
 
     assert project.run("init", "--replace-vector-index", **local).returncode == 0
     assert project.run("doctor", **local).returncode == 0
