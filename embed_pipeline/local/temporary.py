@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ def temporary_server(
     *,
     memory: Memory | None = None,
     cache: Path | None = None,
+    java_options: Sequence[str] = (),
     lock: JarLock | None = None,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Neo4jServer]:
@@ -48,7 +49,14 @@ def temporary_server(
         LocalServerError: the server cannot be started.
     """
     home = Path(tempfile.mkdtemp(prefix="embed-pipeline-neo4j-"))
-    server = Neo4jServer(home, bolt_port=free_port(), memory=memory, cache=cache, lock=lock)
+    server = Neo4jServer(
+        home,
+        bolt_port=free_port(),
+        memory=memory,
+        cache=cache,
+        java_options=java_options,
+        lock=lock,
+    )
     try:
         server.start(on_progress)
         with _ends_with_us(server):

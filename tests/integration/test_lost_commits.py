@@ -4,13 +4,14 @@ Every scenario runs through a proxy that breaks the connection at the commit, an
 what the caller hears, the jobs, the vectors and the counters must be the same each time.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from neo4j import AsyncDriver
-from neo4j.exceptions import IncompleteCommit
+from neo4j.exceptions import IncompleteCommit, Neo4jError
 
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import ErrorCategory
@@ -18,7 +19,10 @@ from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome
+from embed_pipeline.store import cypher_worker
 from embed_pipeline.store.connection import Connection, open_driver
+from embed_pipeline.store.database import fetch
+from embed_pipeline.store.transactions import count, new_token, write_once
 from tests.bolt_proxy import BoltProxy, Cut
 from tests.conftest import TestServer
 from tests.queue_harness import LEASE, MODEL, VECTOR, Neo4jUnderTest, assert_consistent, hash_for
@@ -518,3 +522,47 @@ async def test_what_a_worker_counts_is_added_once(
     await lossy.admin.count({"requests": 1, "tokens": 40})
 
     assert await counted(queue) == {"requests": 1, "tokens": 40}
+
+
+# Asking whether a try was committed must not turn the order of locks around.
+
+
+async def test_a_repetition_deadlocks_with_nobody(
+    queue: Neo4jUnderTest, proxy: BoltProxy, far_driver: AsyncDriver
+) -> None:
+    [item] = await queue.leased("ada")
+    far = Neo4jUnderTest(far_driver, queue.database, clock=queue.clock)
+    token, has_job = new_token(), asyncio.Event()
+    refusals: list[Neo4jError] = []
+    rivals: list[asyncio.Task[None]] = []
+    tries = 0
+
+    async def lock_and_count(tx: Any, number: int) -> None:
+        try:
+            await fetch(tx, cypher_worker.LOCK_JOBS, ids=[item.job.id], token=number)
+            has_job.set()
+            await count(tx, queue.config.queue, {"released": 1}, token=number)
+        except Neo4jError as error:
+            refusals.append(error)
+            raise
+
+    async def rival() -> None:
+        session = queue.driver.session(database=queue.database)
+        async with session, await session.begin_transaction() as tx:
+            await lock_and_count(tx, new_token())
+
+    async def work(tx: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 2:
+            has_job.clear()
+            rivals.append(asyncio.create_task(rival()))
+            await has_job.wait()
+        await lock_and_count(tx, token)
+
+    proxy.cut_next_commits(1, Cut.BEFORE)
+    await write_once(far.queue.database, queue.config.queue, token, work)
+    await asyncio.gather(*rivals)
+
+    assert tries == 2
+    assert refusals == []
