@@ -16,12 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from embed_pipeline import wiring
-from embed_pipeline.domain.errors import EmbedPipelineError, SchemaError
+from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.settings import Settings, load_settings, warnings
-from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Driver, connected
 from embed_pipeline.store.queue import Queue
-from embed_pipeline.store.schema_state import SchemaState, VectorIndex
 
 Result = TypeVar("Result")
 PIPE_WIDTH: Final = 1_000
@@ -48,39 +46,17 @@ def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Resu
     return asyncio.run(run())
 
 
-def with_queue(work: Callable[[Queue, Settings], Awaitable[Result]]) -> Result:
-    """Do ``work`` with the queue, once it is known that its schema is there."""
+def with_queue(
+    work: Callable[[Queue, Settings], Awaitable[Result]], *, for_vectors: bool = False
+) -> Result:
+    """Do ``work`` with the queue; ``for_vectors`` the index must take those of the model."""
     settings = load_settings()
 
     async def run() -> Result:
-        async with wiring.opened_queue(settings) as queue:
-            await require_schema(queue)
+        async with wiring.opened_queue(settings, for_drain=for_vectors) as queue:
             return await work(queue, settings)
 
     return asyncio.run(run())
-
-
-async def require_schema(queue: Queue) -> SchemaState:
-    """Refuse to work on a database that was not prepared."""
-    database = queue.database
-    state = await schema.inspect(database.driver, database=database.name, shape=queue.config.shape)
-    if state.problem:
-        raise SchemaError(state.problem)
-    return state
-
-
-def require_vector_index(state: SchemaState, settings: Settings) -> VectorIndex:
-    """Refuse a vector index that cannot hold the vectors of the model."""
-    index = state.vector_index
-    if index is None:
-        raise SchemaError("there is no vector index; run 'embed-pipeline init'")
-    if index.dimensions != settings.dimensions:
-        raise SchemaError(
-            f"the vector index {index.name} has {index.dimensions} dimensions, {settings.model} "
-            f"makes {settings.dimensions}; run 'embed-pipeline init --replace-vector-index', or "
-            "correct EMBEDDING_PROVIDER, EMBEDDING_MODEL and EMBEDDING_DIMENSIONS"
-        )
-    return index
 
 
 def warn_about(settings: Settings) -> None:

@@ -17,8 +17,6 @@ from embed_pipeline.cli_base import (
     console,
     is_screen,
     number_of,
-    require_schema,
-    require_vector_index,
     safe,
     show,
     table,
@@ -84,7 +82,6 @@ async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) ->
     stop = asyncio.Event()
     with stopped_by_signals(stop, console.print):
         async with wiring.opened_queue(settings, for_drain=True) as queue:
-            require_vector_index(await require_schema(queue), settings)
             embedder = wiring.open_embedder(settings)
             try:
                 owner = wiring.owner_of(f"cli-{uuid.uuid4()}")

@@ -14,8 +14,6 @@ from embed_pipeline.cli_base import (
     age,
     console,
     is_screen,
-    require_schema,
-    require_vector_index,
     safe,
     show,
     table,
@@ -60,6 +58,7 @@ def enqueue(
         raise ConfigurationError("which entities? Name their keys, or give them through --stdin")
 
     async def work(queue: Queue, settings: Settings) -> list[EnqueueOutcome]:
+        warn_about(settings)
         jobs = await _jobs_for(queue, settings, wanted, priority=priority, force=force)
         return await queue.admin.enqueue(jobs)
 
@@ -198,19 +197,17 @@ def search(
 
     async def work(queue: Queue, settings: Settings) -> tuple[list[Hit], dict[str, int]]:
         warn_about(settings)
-        index = require_vector_index(await require_schema(queue), settings)
         vector = await _embed(queue, settings, text)
         hits = await search_entities(
             queue.database,
             queue.config,
-            index=index.name,
             vector=vector,
             model=settings.model,
             limit=limit,
         )
         return hits, {} if hits else await embedded_by_model(queue.database, queue.config)
 
-    hits, others = with_queue(work)
+    hits, others = with_queue(work, for_vectors=True)
     if not hits:
         with_others = ", ".join(f"{count} with {safe(model)}" for model, count in others.items())
         console.print(

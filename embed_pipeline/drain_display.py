@@ -70,7 +70,7 @@ class Progress:
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.wait >= 1:
-            parts.append(f"waiting {self.wait:.0f} s for the rate limit")
+            parts.append(f"rate limit: next request in {self.wait:.0f} s")
         return " · ".join(parts)
 
 
@@ -98,6 +98,7 @@ class DrainDisplay:
         self._look = look
         self._outlook = Outlook()
         self._looked_at = float("-inf")
+        self._ended_then = 0
         self._started = time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=True) if is_live else None
         self._task: asyncio.Task[None] | None = None
@@ -128,14 +129,21 @@ class DrainDisplay:
 
     def progress(self) -> Progress:
         """The figures of this moment."""
-        passed = time.monotonic() - self._looked_at
+        now = time.monotonic()
+        left, wait = self._outlook.left, self._outlook.wait
+        # Until the database is asked again, what this drain ended since is no longer left.
+        ended = self._ended - self._ended_then
         return Progress(
             done=self._report.completed,
             failed=self._report.failed.total(),
-            left=self._outlook.left,
-            seconds=time.monotonic() - self._started,
-            wait=max(0.0, self._outlook.wait - passed) if self._outlook.wait else 0.0,
+            left=None if left is None else max(0, left - ended),
+            seconds=now - self._started,
+            wait=max(0.0, wait - (now - self._looked_at)) if wait else 0.0,
         )
+
+    @property
+    def _ended(self) -> int:
+        return self._report.completed + self._report.failed.total() + self._report.superseded
 
     async def _redraw(self) -> None:
         while True:
@@ -159,7 +167,9 @@ class DrainDisplay:
 
     async def _update(self) -> None:
         with suppress(Exception):
+            ended = self._ended
             self._outlook = await self._look()
+            self._ended_then = ended
         self._looked_at = time.monotonic()
 
 

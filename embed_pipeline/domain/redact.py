@@ -15,7 +15,7 @@ _PATTERNS: Final = (
     re.compile(r"(?<=://)[^\s/@]+@"),
     re.compile(
         r"(?i)\b(\w*(?:api[_-]?key|authorization|password|passwd|secret|token))"
-        r"(\"?\s*[=:]\s*)(?!\d+\b)(\"[^\"]*\"|'[^']*'|[^\s,;)}]+)"
+        r"([\"']?\s*[=:]\s*)(?!\d+\b)(\"[^\"]*\"|'[^']*'|[^\s,;)}]+)"
     ),
 )
 

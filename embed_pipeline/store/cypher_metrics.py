@@ -11,7 +11,8 @@ RETURN now,
   COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until < now } AS expired,
   COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until IS NULL } AS without_lock,
   COLLECT {
-    MATCH (job:EmbedPending) WHERE job.ready_at IS NOT NULL
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(ready_at)
+    WHERE job.ready_at IS NOT NULL
     RETURN job.ready_at ORDER BY job.ready_at LIMIT 1
   } + COLLECT {
     MATCH (job:EmbedPending) WHERE job.suspect_at IS NOT NULL

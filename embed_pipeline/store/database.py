@@ -30,6 +30,13 @@ _REPEATABLE: Final = (
 )
 
 
+_ENDED_BY_SERVER: Final = (
+    "Neo.ClientError.Transaction.TransactionTimedOut",
+    "Neo.ClientError.Transaction.LockClientStopped",
+    "Neo.ClientError.Transaction.TransactionTerminated",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     """A database, and the time it lives in.
@@ -75,12 +82,19 @@ class Database:
                     async with self.driver.session(database=self.name) as session:
                         run = session.execute_write if write else session.execute_read
                         return await run(bounded)
-            except _REPEATABLE as error:
-                if loop.time() + pause >= deadline:
+            except (*_REPEATABLE, neo4j_errors.ClientError) as error:
+                if loop.time() + pause >= deadline or not _is_repeatable(error):
                     raise
                 logger.info("repeating a transaction after %s", type(error).__name__)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(pause * 2, 1.0)
+
+
+def _is_repeatable(error: Exception) -> bool:
+    # A worker that was suspended inside a transaction finds it ended by the server's timeout, and
+    # one that waited too long for a lock is stopped: both are reported as faults of the client.
+    is_client_error = isinstance(error, neo4j_errors.ClientError)
+    return not is_client_error or (error.code or "").startswith(_ENDED_BY_SERVER)
 
 
 async def fetch(tx: Transaction, statement: LiteralString, /, **parameters: Any) -> list[Record]:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.store import cypher_search as cypher
+from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, fetch
 from embed_pipeline.store.shape import for_shape
@@ -26,12 +28,19 @@ async def search_entities(
     database: Database,
     config: QueueConfig,
     *,
-    index: str,
     vector: Sequence[float],
     model: str,
     limit: int,
 ) -> list[Hit]:
-    """Find the current entities whose vectors of ``model`` are nearest, the nearest first."""
+    """Find the current entities whose vectors of ``model`` are nearest, the nearest first.
+
+    Raises:
+        SchemaError: there is no vector index.
+    """
+    state = await schema.inspect(database.driver, database=database.name, shape=config.shape)
+    if state.vector_index is None:
+        raise SchemaError("there is no vector index; run 'embed-pipeline init'")
+    index = state.vector_index.name
     records = await database.read(
         lambda tx: fetch(
             tx,

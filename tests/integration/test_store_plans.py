@@ -93,6 +93,18 @@ async def test_no_statement_scans_a_label_or_sorts_the_backlog(
     assert not [op for op in operators(plan) if op in SCANS]
 
 
+async def test_the_heads_of_the_lanes_are_not_sorted_for_metrics(queue: Neo4jUnderTest) -> None:
+    await given_many(queue, 50)
+
+    async with queue.driver.session(database=queue.database) as session:
+        result = await session.run("EXPLAIN " + cypher_metrics.LANES, now=1)
+        plan: Any = (await result.consume()).plan
+
+    found = [op for op in operators(plan) if op in SCANS]
+    # Only the leased jobs are looked at one by one, for one without an expiry.
+    assert found in ([], ["NodeByLabelScan"])
+
+
 async def test_counts_are_read_from_the_count_store(queue: Neo4jUnderTest) -> None:
     async with queue.driver.session(database=queue.database) as session:
         result = await session.run("PROFILE " + cypher_admin.COUNT_JOBS)

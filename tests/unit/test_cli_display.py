@@ -1,0 +1,211 @@
+"""What the operator reads, without a database."""
+
+import asyncio
+import io
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from embed_pipeline import cli_base, drain_display
+from embed_pipeline.cli import app
+from embed_pipeline.cli_base import age, as_plain, confirm, duration, safe
+from embed_pipeline.cli_drain import report_rows
+from embed_pipeline.cli_queue import status_rows
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus
+from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import QueueMetrics, QueueState
+from embed_pipeline.drain_display import DrainDisplay, Outlook, Progress
+from embed_pipeline.worker.report import DrainReport, Ending
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+COMMANDS = {
+    ("drain",): ("--once", "--watch", "--max-jobs", "--max-seconds", "--concurrency"),
+    ("status",): ("--json", "--coverage", "--window"),
+    ("enqueue",): ("--stdin", "--priority", "--force"),
+    ("reconcile",): ("--page-size", "--limit", "--dry-run", "--clear-orphans"),
+    ("search",): ("--limit",),
+    ("recover",): ("--limit",),
+    ("cleanup",): ("--dry-run",),
+    ("pause",): (),
+    ("resume",): ("--close-breaker",),
+    ("init",): ("--with-triggers", "--without-triggers", "--replace-vector-index"),
+    ("jobs", "list"): ("--status", "--category", "--model", "--entity", "--older-than", "--json"),
+    ("jobs", "show"): ("--json",),
+    ("jobs", "retry"): ("--category", "--preview", "--yes"),
+    ("jobs", "cancel"): ("--status", "--preview", "--reason", "--yes"),
+    ("jobs", "release"): ("--owner", "--crashed"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_shows_the_options(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "120", "NO_COLOR": "1"})
+
+    assert result.exit_code == 0
+    for option in COMMANDS[command]:
+        assert option in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("15m", 900), ("2h", 7_200), ("7d", 604_800)]
+)
+def test_a_duration_has_a_unit(text: str, seconds: int) -> None:
+    assert duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "h", "-1h", "1.5h", "2 h", "1w", "9999999d"])
+def test_anything_else_is_no_duration(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="30s, 15m, 2h or 7d"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7_500, "2 h 5 min"), (360_000, "4 d 4 h")],
+)
+def test_an_age_has_at_most_two_units(seconds: int, words: str) -> None:
+    assert age(timedelta(seconds=seconds)) == words
+
+
+def test_a_text_of_others_moves_no_cursor_and_is_no_markup() -> None:
+    assert safe("\x1b[2J[red]boom\x07") == "�[2J\\[red]boom�"
+
+
+def test_json_has_times_in_iso_and_durations_in_seconds() -> None:
+    plain = as_plain(QueueState(Breaker(BreakerStatus.OPEN, "why", NOW), paused_since=NOW))
+
+    assert plain["paused_since"] == "2026-01-02T03:04:05+00:00"
+    assert plain["breaker"]["status"] == "open"
+    assert as_plain({JobStatus.PENDING: timedelta(minutes=1)}) == {"pending": 60.0}
+
+
+def test_without_a_terminal_a_question_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_base.sys, "stdin", io.StringIO("y\n"))
+
+    with pytest.raises(EmbedPipelineError, match=r"Cancel 3 jobs\?.*--yes"):
+        confirm("Cancel 3 jobs?", yes=False)
+    confirm("Cancel 3 jobs?", yes=True)
+
+
+def test_progress_says_done_left_rate_eta_failed_and_limit() -> None:
+    progress = Progress(done=120, failed=2, left=240, seconds=60.0, wait=12.2)
+
+    assert str(progress) == (
+        "120 done · 240 left · 2.0/s · ETA 2:00 · 2 failed · rate limit: next request in 12 s"
+    )
+
+
+def test_progress_invents_nothing_it_does_not_know() -> None:
+    assert str(Progress(done=0, failed=0, left=None, seconds=0.0)) == "0 done"
+    assert str(Progress(done=0, failed=0, left=5, seconds=3.0)) == "0 done · 5 left"
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_control_characters_are_for_terminals_only(
+    is_live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_display, "PLAIN_SECONDS", 0.01)
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=is_live, highlight=False, width=100)
+    report = DrainReport(owner="o", model="m", completed=7)
+
+    async def look() -> Outlook:
+        return Outlook(left=3)
+
+    async with DrainDisplay(console, report, look, is_live=is_live):
+        await asyncio.sleep(0.1)
+
+    assert "7 done · 3 left" in screen.getvalue()
+    assert ("\x1b" in screen.getvalue()) is is_live
+
+
+async def test_a_display_that_cannot_look_ends_no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_display, "PLAIN_SECONDS", 0.01)
+    screen = io.StringIO()
+    report = DrainReport(owner="o", model="m", completed=7)
+
+    async def look() -> Outlook:
+        raise OSError("the database is away")
+
+    async with DrainDisplay(Console(file=screen), report, look, is_live=False):
+        await asyncio.sleep(0.05)
+
+    assert "7 done" in screen.getvalue()
+
+
+def test_a_report_names_failures_cost_waiting_and_why_it_ended() -> None:
+    report = DrainReport(
+        owner="o",
+        model="text-embedding-3-small",
+        completed=90,
+        failed=Counter({ErrorCategory.PERMANENT: 2, ErrorCategory.TRANSIENT: 1}),
+        released=4,
+        given_back=3,
+        requests=5,
+        tokens=1_000_000,
+        seconds=30.0,
+        seconds_waiting=12.0,
+        ending=Ending.CLOSED,
+        reason="paused by ada",
+    )
+
+    rows = dict(report_rows(report))
+
+    assert rows["Completed"] == "90 (3.0 per second)"
+    assert rows["Failed"] == "1 TRANSIENT, 2 PERMANENT"
+    assert rows["Given back"] == "7"
+    assert rows["Requests"].startswith("5, 1000000 tokens, $0.0200 at prices of")
+    assert rows["Time"] == "30.0 s, 12.0 s waiting for the limit"
+    assert rows["Ended because"] == "the queue gives out no jobs: paused by ada"
+    assert "Recovered" not in rows
+
+
+def test_status_says_since_when_and_why_nothing_is_given_out() -> None:
+    breaker = Breaker(
+        BreakerStatus.OPEN,
+        "key refused",
+        since=NOW - timedelta(minutes=5),
+        probe_at=NOW + timedelta(seconds=40),
+    )
+    state = QueueState(breaker, is_paused=True, paused_by="ada", paused_since=NOW)
+
+    rows = dict(status_rows(reading(state)))
+
+    assert rows["Paused"] == "since 2026-01-02 03:04:05 UTC (0 s) by ada"
+    assert rows["Breaker"] == (
+        "open since 2026-01-02 02:59:05 UTC (5 min): key refused; one job may be tried in 40 s"
+    )
+    assert rows["Pending"] == "6 (3 ready, 2 to be tried again later, 1 due to be tried again)"
+    assert rows["Failed"] == "4 (4 PERMANENT)"
+    assert rows["Oldest waiting"] == "2 h"
+    assert rows["Expired leases"] == "1, the oldest for 30 s"
+    assert rows["Last 5 min"] == "10 completed (2.0 per minute), 1 failed, 0 cancelled"
+
+
+def reading(state: QueueState) -> QueueMetrics:
+    counts = dict.fromkeys(JobStatus, 0)
+    return QueueMetrics(
+        at=NOW,
+        counts=counts | {JobStatus.PENDING: 6, JobStatus.FAILED: 4},
+        ready=3,
+        delayed=2,
+        due_retries=1,
+        suspects=0,
+        oldest_pending=timedelta(hours=2),
+        expired_leases=1,
+        oldest_expired=timedelta(seconds=30),
+        without_lock=0,
+        window=timedelta(minutes=5),
+        completed_in_window=10,
+        failed_in_window=1,
+        cancelled_in_window=0,
+        attempts={1: 10},
+        categories={ErrorCategory.PERMANENT: 4},
+        counters={},
+        state=state,
+    )

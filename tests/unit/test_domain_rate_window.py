@@ -1,0 +1,92 @@
+"""The sliding window, against its promise and against a slow and obvious one."""
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embed_pipeline.domain.rate_window import SLICES, RateLimits, Window, take
+
+START = 1_900_000_000_000
+steps = st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 500)), min_size=1, max_size=150)
+
+
+@given(steps, st.integers(1, 20), st.integers(100, 60_000))
+def test_no_interval_holds_more_requests_than_the_limit(
+    steps: list[tuple[int, int]], requests: int, interval_ms: int
+) -> None:
+    limits = RateLimits(requests, timedelta(milliseconds=interval_ms))
+    window, now, granted = Window(), START, []
+
+    for pause, _ in steps:
+        now += pause
+        window, grant = take(window, limits, now_ms=now)
+        if grant.is_granted:
+            granted.append(now)
+        assert len(window.slices) <= SLICES + limits.margin_ms // limits.slice_ms + 3
+
+    for start in granted:
+        assert sum(start <= moment < start + interval_ms for moment in granted) <= requests
+
+
+@given(steps, st.integers(500, 2_000))
+def test_no_interval_holds_more_tokens_than_the_limit(
+    steps: list[tuple[int, int]], tokens: int
+) -> None:
+    limits = RateLimits(1_000, timedelta(seconds=30), tokens)
+    window, now = Window(), START
+    granted: list[tuple[int, int]] = []
+
+    for pause, wanted in steps:
+        now += pause
+        window, grant = take(window, limits, now_ms=now, tokens=wanted)
+        if grant.is_granted:
+            granted.append((now, wanted))
+
+    for start, _ in granted:
+        inside = [n for moment, n in granted if start <= moment < start + 30_000]
+        assert sum(inside) <= tokens
+
+
+@given(steps, st.integers(1, 20))
+def test_after_the_reported_wait_it_is_granted(steps: list[tuple[int, int]], requests: int) -> None:
+    limits = RateLimits(requests, timedelta(seconds=10))
+    window, now = Window(), START
+
+    for pause, _ in steps:
+        now += pause
+        window, grant = take(window, limits, now_ms=now)
+        if not grant.is_granted:
+            wait = grant.wait // timedelta(milliseconds=1)
+            assert 0 < wait <= 10_000 + limits.slice_ms + limits.margin_ms
+            assert take(window, limits, now_ms=now + wait)[1].is_granted
+
+
+def test_the_full_rate_is_nearly_reached() -> None:
+    limits = RateLimits(20, timedelta(seconds=60))
+    window, granted = Window(), 0
+
+    for now in range(START, START + 600_000, 100):
+        window, grant = take(window, limits, now_ms=now)
+        granted += grant.is_granted
+
+    assert 0.96 * 200 <= granted <= 200 + 20
+
+
+def test_a_request_that_is_too_large_alone_waits_for_nobody() -> None:
+    limits = RateLimits(tokens=100)
+
+    window, first = take(Window(), limits, now_ms=START, tokens=5_000)
+    _, second = take(window, limits, now_ms=START, tokens=1)
+
+    assert (first.is_granted, second.is_granted) == (True, False)
+
+
+def test_a_clock_that_goes_back_grants_no_more() -> None:
+    limits = RateLimits(2, timedelta(seconds=10))
+    window, _ = take(Window(), limits, now_ms=START)
+    window, _ = take(window, limits, now_ms=START - 60_000)
+
+    _, third = take(window, limits, now_ms=START - 59_000)
+
+    assert not third.is_granted

@@ -1,0 +1,213 @@
+"""The rules of the queue, without any database."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embed_pipeline.domain.backoff import RetryPolicy
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, pause_after
+from embed_pipeline.domain.coverage import Coverage, EntityReading, classify
+from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.errors import ConfigurationError, ErrorCategory
+from embed_pipeline.domain.fairness import Lane, slots_for_oldest, suspects_first
+from embed_pipeline.domain.job import JobStatus, run_id_of
+from embed_pipeline.domain.lifecycle import MOVES, GiveBack, GiveUp, Move, Retry, after_failure
+from embed_pipeline.domain.redact import redact
+from embed_pipeline.domain.text import memento_text, read_observations, text_hash
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_every_move_has_its_place_in_the_table() -> None:
+    assert set(MOVES) == set(Move)
+    assert all(after not in sources for sources, after in MOVES.values())
+
+
+@given(st.integers(1, 200), st.floats(0, 1))
+def test_backoff_grows_up_to_its_cap(attempts: int, roll: float) -> None:
+    policy = RetryPolicy()
+
+    delay = policy.delay(attempts, roll)
+
+    assert policy.base * (1 - policy.jitter) <= delay <= policy.cap
+    assert delay <= policy.delay(attempts + 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("category", "attempts", "is_pinned", "decision"),
+    [
+        (ErrorCategory.TRANSIENT, 1, False, Retry(timedelta(seconds=5))),
+        (ErrorCategory.TRANSIENT, 2, False, Retry(timedelta(seconds=10))),
+        (ErrorCategory.TRANSIENT, 3, False, GiveUp()),
+        (ErrorCategory.PERMANENT, 1, False, GiveUp()),
+        (ErrorCategory.CRITICAL, 3, False, GiveBack()),
+        (ErrorCategory.CRITICAL, 1, True, GiveUp()),
+    ],
+)
+def test_what_a_failure_leads_to(
+    category: ErrorCategory, attempts: int, is_pinned: bool, decision: object
+) -> None:
+    assert decision == after_failure(
+        category,
+        attempts=attempts,
+        max_attempts=3,
+        policy=RetryPolicy(),
+        roll=0.0,
+        is_pinned=is_pinned,
+    )
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40))
+def test_one_slot_in_ten_goes_to_the_oldest(limits: list[int]) -> None:
+    slots = oldest = 0
+    for limit in limits:
+        oldest += slots_for_oldest(slots, limit)
+        slots += limit
+
+    assert oldest == slots // 10
+
+
+def test_every_second_lease_looks_for_suspects_first() -> None:
+    assert [suspects_first(turn, Lane.ANY) for turn in range(4)] == [False, True, False, True]
+    assert not any(suspects_first(turn, Lane.HEALTHY) for turn in range(4))
+    assert all(suspects_first(turn, Lane.SUSPECT) for turn in range(4))
+
+
+def test_the_breaker_lets_through_all_one_or_none() -> None:
+    later = NOW + timedelta(minutes=1)
+    open_ = Breaker(BreakerStatus.OPEN, "why", NOW, later, 1)
+
+    assert allowed_jobs(Breaker(), NOW, 7) == 7
+    assert allowed_jobs(open_, NOW, 7) == 0
+    assert allowed_jobs(open_, later, 7) == 1
+
+
+def test_the_breaker_waits_longer_and_longer_but_not_for_ever() -> None:
+    minutes = [pause_after(failures) // timedelta(minutes=1) for failures in range(1, 8)]
+
+    assert minutes == [1, 2, 4, 8, 15, 15, 15]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "1st", "a b", "a`b", "a-b", "é", "x" * 64, "a) DETACH DELETE n //", "a\n", "a.b", None, 7],
+)
+def test_a_name_that_could_leave_its_place_in_a_statement_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="label"):
+        EntityShape(label=name)
+
+
+def test_two_properties_may_not_be_the_same() -> None:
+    with pytest.raises(ConfigurationError, match="same name"):
+        EntityShape(vector="name")
+    with pytest.raises(ConfigurationError, match="same name"):
+        EntityShape(observations="embedding_hash")
+
+
+@pytest.mark.parametrize(
+    ("value", "observations"),
+    [
+        ('["a", "b"]', ["a", "b"]),
+        (["a", "b"], ["a", "b"]),
+        ("just text", ["just text"]),
+        ('{"a": 1}', ['{"a": 1}']),
+        ("[1, null]", ["1", "null"]),
+        ("", []),
+        (None, []),
+        (7, ["7"]),
+    ],
+)
+def test_observations_come_in_many_shapes(value: object, observations: list[str]) -> None:
+    assert read_observations(value) == observations
+
+
+def test_the_text_of_a_memory() -> None:
+    entity = {"name": "Ada", "entityType": "person", "observations": '["wrote", "computed"]'}
+
+    assert memento_text(entity) == ("Name: Ada\nType: person\nObservations:\n- wrote\n- computed")
+
+
+def test_the_same_text_has_the_same_hash_however_it_is_composed() -> None:
+    composed, decomposed = ({"name": name} for name in ("Zo\u00eb", "Zoe\u0308"))
+
+    assert text_hash(memento_text(composed)) == text_hash(memento_text(decomposed))
+    assert text_hash("a") != text_hash("a", recipe="another")
+    assert text_hash("\ud800")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Incorrect API key provided: sk-proj-abcdef123456.",
+        "Authorization: Bearer abcdef.ghijkl",
+        "bolt://neo4j:hunter2hunter2@host:7687",
+        "OPENAI_API_KEY=abcdef123456",
+        "{'password': 'hunter2 hunter2'}",
+        'api_key="hunter2"',
+    ],
+)
+def test_what_looks_like_a_secret_is_masked(text: str) -> None:
+    masked = redact(text)
+
+    assert "***" in masked
+    assert not any(secret in masked for secret in ("abcdef", "hunter2"))
+
+
+def test_figures_are_not_secrets() -> None:
+    text = "maximum context length is 8191 tokens: 9000 given, limit=20"
+
+    assert redact(text) == text
+
+
+def test_known_secrets_are_masked_wherever_they_stand() -> None:
+    assert redact("x correct-horse y", ["correct-horse", "", "ab"]) == "x *** y"
+
+
+def test_the_run_of_an_owner() -> None:
+    assert [run_id_of(owner) for owner in ("run-1", "run-1/step/2")] == ["run-1", "run-1"]
+
+
+READING = EntityReading(
+    uid="ada",
+    version=1,
+    has_vector=True,
+    dimensions=4,
+    vector_model="m",
+    vector_hash="h",
+    vector_version=1,
+    job_status=JobStatus.COMPLETED,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "coverage"),
+    [
+        ({}, Coverage.CURRENT),
+        ({"has_vector": False, "vector_hash": None}, Coverage.MISSING),
+        ({"has_vector": False, "job_status": None}, Coverage.MISSING),
+        ({"has_vector": False}, Coverage.CURRENT),
+        ({"vector_hash": "other"}, Coverage.STALE),
+        ({"vector_hash": None}, Coverage.STALE),
+        ({"vector_version": 2}, Coverage.STALE),
+        ({"vector_model": "other"}, Coverage.WRONG_MODEL),
+        ({"dimensions": 8}, Coverage.WRONG_MODEL),
+        ({"version": "1"}, Coverage.UNEMBEDDABLE),
+        ({"version": True}, Coverage.UNEMBEDDABLE),
+        ({"uid": "x" * 513}, Coverage.UNEMBEDDABLE),
+    ],
+)
+def test_how_well_an_entity_is_covered(changes: dict[str, object], coverage: Coverage) -> None:
+    fields = {name: getattr(READING, name) for name in READING.__slots__}
+    reading = EntityReading(**{**fields, **changes})
+
+    assert classify(reading, model="m", text_hash="h", dimensions=4) is coverage
+
+
+def test_statuses_are_terminal_or_not() -> None:
+    terminal = [status for status in JobStatus if status.is_terminal]
+
+    assert terminal == [JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED]
+    assert len(list(itertools.chain(*(sources for sources, _ in MOVES.values())))) > 8
