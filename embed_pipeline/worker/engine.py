@@ -168,8 +168,8 @@ class Drain:
 
     def _lease_ahead(self) -> None:
         is_paused = time.monotonic() < self._resume_at or self._processor.is_paused
-        has_enough = len(self._ready) >= self._options.requests_at_once
-        if self._leasing is None and not is_paused and not has_enough and self._intake.may_lease:
+        # One batch ahead is enough to keep the provider busy; what is held is lost by a crash.
+        if self._leasing is None and not is_paused and not self._ready and self._intake.may_lease:
             self._leasing = asyncio.create_task(self._lease())
 
     async def _lease(self) -> None:

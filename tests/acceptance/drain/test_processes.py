@@ -48,7 +48,8 @@ class Drains:
         """Run a drain that waits for jobs to come back, until all are done."""
         process = self.start(until_empty=False)
         async with asyncio.timeout(120):
-            while (await queue.counted()).get("completed") != jobs:
+            # What is waited for happens in another process.
+            while (await queue.counted()).get("completed") != jobs:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         process.terminate()
         return await self.report(process)
