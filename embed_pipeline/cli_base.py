@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 PIPE_WIDTH: Final = 1_000
 """A pipe has no width; a table that was cut at 80 would lose ids."""
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+LONGEST_DURATION: Final = timedelta(days=36_500)
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 complaints = Console(stderr=True, highlight=False)
@@ -92,10 +93,11 @@ def operator() -> str:
 
 def duration(text: str) -> timedelta:
     """Read ``30s``, ``15m``, ``2h`` or ``7d``."""
-    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text.strip())
-    if not match:
+    match = re.fullmatch(r"0*([1-9][0-9]{0,5})([smhd])", text.strip(), re.ASCII)
+    length = timedelta(**{UNITS[match[2]]: int(match[1])}) if match else None
+    if length is None or length > LONGEST_DURATION:
         raise typer.BadParameter(f"{text!r} is not a duration such as 30s, 15m, 2h or 7d")
-    return timedelta(**{UNITS[match[2]]: int(match[1])})
+    return length
 
 
 def age(length: timedelta | float) -> str:

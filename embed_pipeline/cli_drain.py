@@ -44,7 +44,8 @@ def drain(
         int | None, typer.Option(min=1, metavar="N", help="End after so many jobs.")
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(min=0.1, metavar="S", help="End after so many seconds.")
+        int | None,
+        typer.Option(min=1, max=31_536_000, metavar="S", help="End after so many seconds."),
     ] = None,
     concurrency: Annotated[
         int | None,

@@ -46,7 +46,7 @@ def enqueue(
         bool, typer.Option("--force", help="Embed again although the text is the same.")
     ] = False,
 ) -> None:
-    """Have entities embedded in their current version.
+    """Have entities, named by their keys, embedded in their current version.
 
     Says per entity: created, present (there is a job already), promoted (to a higher priority)
     or revived (a finished job is opened again). One unknown key, and nothing is enqueued.

@@ -58,7 +58,9 @@ def test_a_duration_has_a_unit(text: str, seconds: int) -> None:
     assert duration(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("text", ["", "5", "h", "-1h", "1.5h", "2 h", "1w", "9999999d"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "h", "-1h", "1.5h", "2 h", "1w", "0s", "999999d", "9999999d"]
+)
 def test_anything_else_is_no_duration(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="30s, 15m, 2h or 7d"):
         duration(text)
