@@ -176,5 +176,6 @@ async def test_i12_a_lease_repeated_while_the_first_is_in_flight_returns_the_sam
 
     batches = await asyncio.gather(*(queue.lease(limit=5, request="one") for _ in range(4)))
 
+    assert [len(batch.jobs) for batch in batches] == [5, 5, 5, 5]
     assert len({item.lease for batch in batches for item in batch.jobs}) == 5
     assert (await queue.admin.counts())[PROCESSING] == 5

@@ -80,6 +80,15 @@ async def test_m7_m45_no_job_is_leased_by_two(
     assert set(given_out.values()) == {1}
 
 
+async def test_no_worker_goes_away_empty_while_jobs_wait(queue: Neo4jUnderTest) -> None:
+    """The mutex: without it all workers want the same jobs, and all but one get none."""
+    await given_many(queue, 80)
+
+    batches = await asyncio.gather(*(queue.lease(owner=f"worker-{n}", limit=10) for n in range(8)))
+
+    assert [len(batch.jobs) for batch in batches] == [10] * 8
+
+
 async def test_of_the_test_the_plain_query_leases_jobs_twice(queue: Neo4jUnderTest) -> None:
     await given_many(queue, 500)
 

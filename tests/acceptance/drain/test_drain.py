@@ -36,6 +36,20 @@ async def test_a_backlog_is_completed_in_few_requests(queue: DrainUnderTest) -> 
     assert await queue.vector("e0") is not None
 
 
+async def test_m66_a_backlog_of_20000_fits_into_one_window_of_the_default_limit(
+    queue: DrainUnderTest,
+) -> None:
+    queue.limits = RateLimits()
+    await queue.given(20_000)
+
+    report = await queue.drained()
+
+    assert (queue.limits.requests, queue.limits.interval) == (20, timedelta(minutes=1))
+    assert await queue.counted() == {"completed": 20_000}
+    assert report.requests == math.ceil(20_000 / 2_048)
+    assert report.released == 0
+
+
 async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
     queue: DrainUnderTest,
 ) -> None:
