@@ -31,6 +31,7 @@ from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 
 PAGE: Final = 500
+ALARMING: Final = ("Paused", "Breaker", "Without expiry")
 LATELY: Final = timedelta(minutes=5)
 
 
@@ -60,7 +61,7 @@ def status(
         return
     rows = table()
     for name, value in status_rows(metrics):
-        rows.add_row(name, safe(value))
+        rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
     if tally is not None:
         entities = sum(tally[kind] for kind in Coverage)
         rows.add_row("Coverage", f"{tally[Coverage.CURRENT]} of {entities} entities are current")

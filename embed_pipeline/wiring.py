@@ -132,6 +132,7 @@ def make_drain(
         open_store=open_store,
         limiter=queue.limiter(rate_limits(settings)),
         switch=queue.switch,
+        counters=queue.admin,
         embedder=embedder,
         render=render_for(settings.entity_shape),
         recipe=recipe_of(settings.entity_shape),

@@ -96,6 +96,7 @@ class DrainUnderTest(Neo4jUnderTest):
                 self.driver, database=self.database, clock=self.limiter_clock
             ).limiter(self.limits),
             switch=self.switch,
+            counters=self.admin,
             embedder=embedder,
             render=render_for(self.shape),
             recipe=recipe_of(self.shape),

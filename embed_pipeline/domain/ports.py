@@ -155,6 +155,14 @@ class QueueAdmin(Protocol):
         ...
 
 
+class Counters(Protocol):
+    """Events that leave no trace on a job, added up over all workers."""
+
+    async def count(self, counts: Mapping[str, int]) -> None:
+        """Add to the counters; their names are those of ``domain.metrics.COUNTERS``."""
+        ...
+
+
 class QueueSwitch(Protocol):
     """Turns the queue off and on."""
 

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import CriticalError
-from embed_pipeline.domain.ports import Embedder, JobStore, QueueSwitch, RateLimiter
+from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
 from embed_pipeline.domain.text import Render
 from embed_pipeline.worker.batching import Item
+from embed_pipeline.worker.counting import Counting
 from embed_pipeline.worker.heartbeat import Heartbeat, OpenStore
 from embed_pipeline.worker.holdings import Holdings
 from embed_pipeline.worker.intake import Intake
@@ -38,6 +39,7 @@ class Parts:
     """Opens another store, for the thread of the heartbeat."""
     limiter: RateLimiter
     switch: QueueSwitch
+    counters: Counters
     embedder: Embedder
     render: Render
     recipe: str
@@ -69,6 +71,7 @@ class Drain:
         self._holdings = Holdings()
         self._settler = Settler(parts.store, self._holdings, self.report)
         self._recovery = Recovery(parts.store, self._options, self.report)
+        self._counting = Counting(parts.counters, self.report)
         self._intake = Intake(parts, self._options, self._holdings, self._settler, self.report)
         self._processor = Processor(parts, self._options, self._settler, self.report)
         self._heartbeat = Heartbeat(
@@ -107,6 +110,7 @@ class Drain:
     async def _work(self) -> None:
         while (ending := self._ending()) is None:
             await self._recovery.if_due()
+            await self._counting.if_due()
             await self._send()
             self._lease_ahead()
             await self._until_something_happens()
@@ -233,6 +237,7 @@ class Drain:
                 task.cancel()
             await asyncio.gather(*self._requests, return_exceptions=True)
         await self._try("release the rest", self._settler.release(self._holdings.all()))
+        await self._counting.send()
         if self._processor.critical is not None:
             await self._try("open the breaker", self._open_breaker(self._processor.critical))
 

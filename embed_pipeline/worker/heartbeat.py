@@ -78,21 +78,23 @@ class Heartbeat:
 
     async def _beat(self, store: JobStore) -> None:
         leases = self._holdings.all()
-        for start in range(0, len(leases), LEASES_PER_BEAT):
-            try:
+        if not leases:
+            return
+        try:
+            for start in range(0, len(leases), LEASES_PER_BEAT):
                 await self._extend(store, leases[start : start + LEASES_PER_BEAT])
-            except Exception as error:
-                self._failures += 1
-                self._report.heartbeats_failed += 1
-                logger.warning(
-                    "owner=%s heartbeat failed (%d in a row): %s",
-                    self._report.owner,
-                    self._failures,
-                    type(error).__name__,
-                )
-            else:
-                self._failures = 0
-                self._report.heartbeats += 1
+        except Exception as error:
+            self._failures += 1
+            self._report.heartbeats_failed += 1
+            logger.warning(
+                "owner=%s heartbeat failed (%d in a row): %s",
+                self._report.owner,
+                self._failures,
+                type(error).__name__,
+            )
+        else:
+            self._failures = 0
+            self._report.heartbeats += 1
 
     async def _extend(self, store: JobStore, leases: list[Lease]) -> None:
         # Counted from before the question, since nobody knows when it was answered.

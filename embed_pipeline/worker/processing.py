@@ -70,6 +70,7 @@ class Processor:
             late = TransientError(f"the work took longer than {seconds:g} s")
             await self._settler.fail(items, late)
         except RateLimitedError as error:
+            self._report.requests_limited += 1
             self._pause = error.retry_after or UNNAMED_PAUSE
             await self._parts.limiter.hold(self._pause)
             await self._settler.release([item.leased.lease for item in items])

@@ -43,6 +43,7 @@ class DrainReport:
     cache_hits: int = 0
     truncated: int = 0
     requests: int = 0
+    requests_limited: int = 0
     tokens: int = 0
     seconds: float = 0.0
     seconds_waiting: float = 0.0

@@ -99,6 +99,9 @@ async def test_a_429_pauses_everybody_and_burns_no_attempt(queue: DrainUnderTest
     assert await queue.counted() == {"completed": 5}
     assert await queue.attempts() == {1: 5}
     assert report.released == 5
+    counters = await queue.counters()
+    assert (counters["requests"], counters["requests_limited"]) == (2, 1)
+    assert counters["released"] == 5
     assert queue.provider.times[1] - queue.provider.times[0] >= 0.3
 
 
@@ -332,6 +335,8 @@ async def test_m52_the_same_text_is_paid_for_once(queue: DrainUnderTest) -> None
     report = await queue.drained()
 
     assert (report.completed, report.cache_hits, report.requests) == (3, 3, 0)
+    counters = await queue.counters()
+    assert (counters["cache_hits"], counters["requests"], counters["tokens"]) == (3, 1, 3)
     assert len(queue.provider.requests) == 1
 
 
