@@ -28,6 +28,7 @@ from embed_pipeline.domain.prices import PRICES_OF
 from embed_pipeline.drain_display import DrainDisplay, Outlook
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.queue import Queue
+from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending
 
@@ -90,7 +91,7 @@ async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) ->
                 work = wiring.make_drain(
                     settings, queue, embedder, owner=owner, options=options, stop=stop
                 )
-                look = _outlook(queue, settings, work.report)
+                look = _outlook(queue, work)
                 try:
                     async with DrainDisplay(console, work.report, look, is_live=is_live):
                         await work.run()
@@ -102,20 +103,11 @@ async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) ->
             return work.report
 
 
-def _outlook(
-    queue: Queue, settings: Settings, report: DrainReport
-) -> Callable[[], Awaitable[Outlook]]:
-    limiter = queue.limiter(wiring.rate_limits(settings))
-    before = -1
-
+def _outlook(queue: Queue, drain: Drain) -> Callable[[], Awaitable[Outlook]]:
     async def look() -> Outlook:
-        nonlocal before
         counts = await queue.admin.counts()
         left = counts[JobStatus.PENDING] + counts[JobStatus.PROCESSING]
-        is_still, before = report.completed == before, report.completed
-        # Only while nothing moves: the answer takes the lock that every request needs.
-        wait = (await limiter.peek()).wait.total_seconds() if left and is_still else 0.0
-        return Outlook(left, wait)
+        return Outlook(left, drain.waiting)
 
     return look
 

@@ -67,6 +67,7 @@ class FakeEntity:
     version: int
     vector: Sequence[float] | None = None
     vector_hash: str | None = None
+    vector_model: str | None = None
 
 
 @dataclass
@@ -98,6 +99,7 @@ class FakeQueue:
         if old is not None and old.version == version:
             self.entities[uid].vector = old.vector
             self.entities[uid].vector_hash = old.vector_hash
+            self.entities[uid].vector_model = old.vector_model
         return self.hash_of(properties)
 
     def hash_of(self, properties: Mapping[str, object]) -> str:
@@ -109,6 +111,7 @@ class FakeQueue:
         self,
         *,
         owner: str,
+        model: str,
         limit: int,
         duration: timedelta,
         lane: Lane = Lane.ANY,
@@ -122,7 +125,7 @@ class FakeQueue:
         allowed = allowed_jobs(self.breaker, self.now, limit)
         if allowed == 0:
             return LeaseBatch(refusal=f"breaker open: {self.breaker.reason}")
-        ids = self._choose(lane, allowed)
+        ids = self._choose(model, lane, allowed)
         for i in ids:
             job = self.jobs[i]
             self.jobs[i] = replace(
@@ -158,6 +161,17 @@ class FakeQueue:
 
     async def load(self, leases: Sequence[Lease]) -> list[LoadedEntity]:
         return [self._load(lease) for lease in leases]
+
+    async def find_vectors(
+        self, hashes: Sequence[str], *, model: str, dimensions: int
+    ) -> Mapping[str, Sequence[float]]:
+        found = [e for e in self.entities.values() if e.vector and e.vector_model == model]
+        return {
+            e.vector_hash: e.vector
+            for e in found
+            if e.vector_hash in hashes and e.vector and len(e.vector) == dimensions
+            if e.vector_hash is not None
+        }
 
     async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
         return [self._complete(row) for row in rows]
@@ -283,12 +297,13 @@ class FakeQueue:
 
     # steps
 
-    def _choose(self, lane: Lane, limit: int) -> list[str]:
+    def _choose(self, model: str, lane: Lane, limit: int) -> list[str]:
         pending = [j for j in self.jobs.values() if j.status is JobStatus.PENDING]
         due = [j for j in pending if j.run_after and j.run_after <= self.now]
         for job in due:
             self._set(job.id, run_after=None)
-        pending = [self.jobs[j.id] for j in pending if self.jobs[j.id].run_after is None]
+        pending = [self.jobs[j.id] for j in pending if j.model == model]
+        pending = [j for j in pending if j.run_after is None]
         suspects = sorted((j for j in pending if j.is_suspect), key=lambda j: j.queued_at)
         ready = sorted((j for j in pending if not j.is_suspect), key=lambda j: j.queued_at)
         if suspects and suspects_first(self.turns, lane):
@@ -337,6 +352,7 @@ class FakeQueue:
             self._back(job.id, refund=1)
         elif outcome is CompletionOutcome.COMPLETED and entity is not None:
             entity.vector, entity.vector_hash = row.vector, row.text_hash
+            entity.vector_model = job.model
             self._end(
                 job.id,
                 JobStatus.COMPLETED,

@@ -72,7 +72,7 @@ class Scenario:
         return outcomes
 
     async def lease(self: Any, owner: str = "run-1", limit: int = 10, **options: Any) -> Any:
-        options = {"duration": LEASE, **options}
+        options = {"duration": LEASE, "model": MODEL, **options}
         return await self.jobs.lease(owner=owner, limit=limit, **options)
 
     async def leased(self: Any, *uids: str, owner: str = "run-1") -> list[LeasedJob]:

@@ -68,12 +68,13 @@ class JobStore(Protocol):
         self,
         *,
         owner: str,
+        model: str,
         limit: int,
         duration: timedelta,
         lane: Lane = Lane.ANY,
         request: str | None = None,
     ) -> LeaseBatch:
-        """Take up to ``limit`` due jobs; a repeated ``request`` returns what it already holds."""
+        """Take due jobs of ``model``; a repeated ``request`` returns what it already holds."""
         ...
 
     async def heartbeat(self, leases: Sequence[Lease], *, duration: timedelta) -> Beat:

@@ -7,7 +7,8 @@ WITH coalesce($now, datetime.realtime().epochMillis) AS now
 RETURN now,
   COUNT { MATCH (job:EmbedPending) WHERE job.run_after > now } AS delayed,
   COUNT { MATCH (job:EmbedPending) WHERE job.run_after <= now } AS due_retries,
-  COUNT { MATCH (job:EmbedPending) WHERE job.suspect_at IS NOT NULL } AS suspects,
+  COUNT { MATCH (job:EmbedPending)
+    WHERE job.model IS NOT NULL AND job.suspect_at IS NOT NULL } AS suspects,
   COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until < now } AS expired,
   COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until IS NULL } AS without_lock,
   COLLECT {
@@ -15,8 +16,9 @@ RETURN now,
     WHERE job.ready_at IS NOT NULL
     RETURN job.ready_at ORDER BY job.ready_at LIMIT 1
   } + COLLECT {
-    MATCH (job:EmbedPending) WHERE job.suspect_at IS NOT NULL
-    RETURN job.suspect_at ORDER BY job.suspect_at LIMIT 1
+    MATCH (job:EmbedPending) WHERE job.model IS NOT NULL AND job.suspect_at IS NOT NULL
+    WITH min(job.suspect_at) AS first WHERE first IS NOT NULL
+    RETURN first
   } + COLLECT {
     MATCH (job:EmbedPending) WHERE job.run_after <= now
     RETURN job.run_after ORDER BY job.run_after LIMIT 1

@@ -34,22 +34,25 @@ RETURN queue {.*} AS queue, now,
     RETURN job.id ORDER BY job.run_after LIMIT $sweep
   } AS due,
   COLLECT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(suspect_at)
-    WHERE job.suspect_at IS NOT NULL
-    RETURN job.id ORDER BY job.suspect_at LIMIT 1
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, suspect_at)
+    WHERE job.model = $model AND job.suspect_at IS NOT NULL
+    RETURN job.id ORDER BY job.model, job.suspect_at LIMIT 1
   } AS suspects,
   COLLECT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(ready_at)
-    WHERE job.ready_at IS NOT NULL
-    RETURN job.id ORDER BY job.ready_at LIMIT $oldest
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, ready_at)
+    WHERE job.model = $model AND job.ready_at IS NOT NULL
+    RETURN job.id ORDER BY job.model, job.ready_at LIMIT $oldest
   } AS oldest,
   COLLECT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(urgency, ready_at)
-    WHERE job.urgency IS NOT NULL AND job.ready_at IS NOT NULL
-    RETURN job.id ORDER BY job.urgency, job.ready_at LIMIT $limit
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, urgency, ready_at)
+    WHERE job.model = $model AND job.urgency IS NOT NULL AND job.ready_at IS NOT NULL
+    RETURN job.id ORDER BY job.model, job.urgency, job.ready_at LIMIT $limit
   } AS urgent
 """
-"""Read the head of every lane in index order: cost is that of the batch, not of the queue.
+"""Read the head of every lane of a model in index order: cost is that of the batch.
+
+A worker has one model, and a vector of another one must never get its name. Retries whose time has
+come enter the lanes of all models: whoever passes first may do that.
 
 The hints are needed: for a short queue the planner takes the other index and sorts, and that plan
 may still be in its cache when the queue has become long.

@@ -51,14 +51,15 @@ class Neo4jJobStore:
         self,
         *,
         owner: str,
+        model: str,
         limit: int,
         duration: timedelta,
         lane: Lane = Lane.ANY,
         request: str | None = None,
     ) -> LeaseBatch:
-        """Take up to ``limit`` due jobs; a repeated ``request`` returns what it already holds."""
-        if not owner or limit < 1:
-            raise InvalidJobError("a lease needs an owner and a limit of at least 1")
+        """Take due jobs of ``model``; a repeated ``request`` returns what it already holds."""
+        if not owner or not model or limit < 1:
+            raise InvalidJobError("a lease needs an owner, a model and a limit of at least 1")
         _check_duration(duration)
         token = request or uuid4().hex
         tries = 0
@@ -71,6 +72,7 @@ class Neo4jJobStore:
                 tx,
                 self.config,
                 owner=owner,
+                model=model,
                 limit=limit,
                 duration=duration,
                 lane=lane,

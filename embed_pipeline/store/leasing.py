@@ -24,6 +24,7 @@ async def lease(
     config: QueueConfig,
     *,
     owner: str,
+    model: str,
     limit: int,
     duration: timedelta,
     lane: Lane,
@@ -37,7 +38,7 @@ async def lease(
         raise SchemaError(f"there is no queue {config.queue!r}; run 'embed-pipeline init'")
     if is_repeated and (held := await fetch(tx, cypher.FIND_REQUEST, request=request)):
         return LeaseBatch(tuple(to_leased_job(record["job"]) for record in held))
-    heads = await _read_heads(tx, config, limit=limit, now=now)
+    heads = await _read_heads(tx, config, model=model, limit=limit, now=now)
     queue = heads["queue"]
     if queue.get("paused"):
         return LeaseBatch(refusal=f"paused by {queue.get('paused_by')}")
@@ -48,7 +49,7 @@ async def lease(
     if heads["due"]:
         await fetch(tx, cypher.LOCK_JOBS, ids=sorted(heads["due"]), token=token)
         await fetch(tx, cypher.ENTER_LANES, ids=sorted(heads["due"]))
-        heads = await _read_heads(tx, config, limit=limit, now=now)
+        heads = await _read_heads(tx, config, model=model, limit=limit, now=now)
     ids, slots = _choose(heads, lane, allowed)
     if not ids:
         return LeaseBatch()
@@ -72,12 +73,13 @@ async def lease(
 
 
 async def _read_heads(
-    tx: Transaction, config: QueueConfig, *, limit: int, now: int | None
+    tx: Transaction, config: QueueConfig, *, model: str, limit: int, now: int | None
 ) -> dict[str, Any]:
     record = await fetch_one(
         tx,
         cypher.READ_QUEUE,
         queue=config.queue,
+        model=model,
         limit=limit,
         sweep=max(limit, _SMALLEST_SWEEP),
         oldest=slots_for_oldest(9, limit),

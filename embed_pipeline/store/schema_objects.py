@@ -76,10 +76,11 @@ MIGRATIONS: Final = (
             # Only terminal jobs have processed_at: retention and throughput.
             _index("embed_job_processed", "EmbedJob", "processed_at"),
             # The lanes of pending jobs; a job has the properties of one lane only.
-            _index("embed_pending_urgency", "EmbedPending", "urgency", "ready_at"),
+            _index("embed_pending_urgency", "EmbedPending", "model", "urgency", "ready_at"),
+            _index("embed_pending_age", "EmbedPending", "model", "ready_at"),
             _index("embed_pending_ready", "EmbedPending", "ready_at"),
             _index("embed_pending_delayed", "EmbedPending", "run_after"),
-            _index("embed_pending_suspect", "EmbedPending", "suspect_at"),
+            _index("embed_pending_suspect", "EmbedPending", "model", "suspect_at"),
             _index("embed_processing_expiry", "EmbedProcessing", "lock_until"),
         ),
     ),

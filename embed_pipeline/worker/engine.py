@@ -87,6 +87,16 @@ class Drain:
         self._resume_at = 0.0
         self._deadline = float("inf")
 
+    @property
+    def waiting(self) -> float:
+        """Seconds until the rate limit lets the drain go on; 0 while it works."""
+        return max(0.0, self._resume_at - time.monotonic())
+
+    @property
+    def looks(self) -> int:
+        """How often the drain has asked for jobs."""
+        return self._intake.looks
+
     async def run(self) -> DrainReport:
         """Work until there is nothing left, the budget is used, or the drain is told to stop.
 
@@ -161,7 +171,6 @@ class Drain:
     async def _pause(self, seconds: float) -> None:
         """Give back what has not started, and wait for the limit with nothing held."""
         self._resume_at = time.monotonic() + seconds
-        self.report.seconds_waiting += seconds
         logger.info("owner=%s waits %.1f s for the rate limit", self.report.owner, seconds)
         await self._release_ready()
 
@@ -182,7 +191,6 @@ class Drain:
             wait = (await self._parts.limiter.peek()).wait.total_seconds()
             if wait:
                 self._resume_at = time.monotonic() + wait
-                self.report.seconds_waiting += wait
                 return
             self._resume_at = 0.0
         batch = await self._intake.take()
@@ -198,12 +206,15 @@ class Drain:
             await self._pause(pause)
         running = {*self._requests, *([self._leasing] if self._leasing else [])}
         stopping = asyncio.create_task(self._stop.wait())
+        is_waiting, began = self.waiting > 0, time.monotonic()
         try:
             done, _ = await asyncio.wait(
                 {*running, stopping}, timeout=self._patience(), return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             stopping.cancel()
+            if is_waiting:
+                self.report.seconds_waiting += time.monotonic() - began
         for task in done - {stopping}:
             self._requests.discard(task)
             if task is self._leasing:

@@ -47,7 +47,7 @@ class Intake:
         self._holdings = holdings
         self._settler = settler
         self._report = report
-        self._leases = 0
+        self.looks = 0
         self._holds_suspect = False
         self._look_again_at = 0.0
         self.empty_in_a_row = 0
@@ -79,16 +79,19 @@ class Intake:
         asked_at = time.monotonic()
         batch = await self._parts.store.lease(
             owner=self._report.owner,
+            model=self._parts.embedder.model,
             limit=self.budget,
             duration=self._options.lease,
             lane=lane,
         )
-        self._leases += 1
+        self.looks += 1
         deadline = asked_at + self._options.lease.total_seconds()
         self._holdings.add((leased.lease for leased in batch.jobs), deadline=deadline)
         self._report.leased += len(batch.jobs)
-        # While this worker holds jobs, one of them may be the probe that opens the queue again.
-        self.refusal = None if len(self._holdings) else batch.refusal
+        # While this worker holds jobs, one of them may be the probe that opens the queue again;
+        # and one that waits for jobs waits for an open queue, too.
+        is_final = self._options.until_empty and not len(self._holdings)
+        self.refusal = batch.refusal if is_final else None
         self._holds_suspect = any(leased.job.is_suspect for leased in batch.jobs)
         if not batch.jobs:
             if self.refusal is None:
@@ -109,7 +112,7 @@ class Intake:
 
     @property
     def _is_suspects_turn(self) -> bool:
-        return self._leases % LEASES_BETWEEN_SUSPECTS == LEASES_BETWEEN_SUSPECTS - 1
+        return self.looks % LEASES_BETWEEN_SUSPECTS == LEASES_BETWEEN_SUSPECTS - 1
 
     def _lane(self) -> Lane:
         if len(self._holdings):

@@ -308,3 +308,25 @@ async def test_a_worker_may_ask_for_one_lane(queue: Any) -> None:
 
     assert [x.job.entity_uid for x in healthy.jobs] == ["h1"]
     assert [x.job.entity_uid for x in suspects.jobs] == ["s1"]
+
+
+async def test_a_worker_gets_only_jobs_of_its_model(queue: Any) -> None:
+    await queue.given_jobs("ada")
+    await queue.admin.enqueue([NewJob("ada", "other-model", priority=9)])
+
+    [item] = (await queue.lease(model="other-model")).jobs
+
+    assert item.job.model == "other-model"
+    assert (await queue.lease(model="third-model")).jobs == ()
+    assert [item.job.model for item in (await queue.lease()).jobs] == [MODEL]
+
+
+async def test_a_vector_is_found_by_the_hash_of_its_text(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.complete(item.lease)
+    digest = hash_for("ada")
+    size = {"dimensions": len(VECTOR)}
+
+    assert await queue.jobs.find_vectors([digest], model=MODEL, **size) == {digest: VECTOR}
+    assert await queue.jobs.find_vectors([digest], model="other-model", **size) == {}
+    assert await queue.jobs.find_vectors(["0" * 32], model=MODEL, **size) == {}

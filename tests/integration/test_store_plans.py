@@ -93,6 +93,13 @@ async def test_no_statement_scans_a_label_or_sorts_the_backlog(
     assert not [op for op in operators(plan) if op in SCANS]
 
 
+def test_every_lane_names_its_index() -> None:
+    """Left to itself the planner may sort; whether it does depends on its statistics of the day."""
+    lanes = cypher_worker.READ_QUEUE.count("MATCH (job:EmbedPending)")
+
+    assert cypher_worker.READ_QUEUE.count("USING INDEX job:EmbedPending") == lanes == 4
+
+
 async def test_the_heads_of_the_lanes_are_not_sorted_for_metrics(queue: Neo4jUnderTest) -> None:
     await given_many(queue, 50)
 

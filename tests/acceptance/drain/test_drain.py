@@ -105,6 +105,18 @@ async def test_a_429_pauses_everybody_and_burns_no_attempt(queue: DrainUnderTest
     assert queue.provider.times[1] - queue.provider.times[0] >= 0.3
 
 
+async def test_a_429_holds_all_other_workers_too(queue: DrainUnderTest) -> None:
+    await queue.given(1)
+    queue.provider.answer_with = lambda _: failure(
+        429, "slow down", "rate_limit_exceeded", **{"retry-after": "60"}
+    )
+
+    report = await queue.drained(max_time=3 * SECOND)
+
+    assert report.reason == "the rate limit lasts longer than the time left"
+    assert (await queue.queue.limiter(queue.limits).peek()).wait > 30 * SECOND
+
+
 async def test_one_poisoned_text_fails_alone(queue: DrainUnderTest) -> None:
     await queue.given(499)
     await queue.put_entity("poison", "boom")
@@ -184,7 +196,7 @@ async def test_m1_m15_m36_expired_leases_are_recovered_before_the_first_lease(
     queue: DrainUnderTest,
 ) -> None:
     await queue.given(20)
-    await queue.jobs.lease(owner="dead/run", limit=20, duration=timedelta(milliseconds=1))
+    await queue.lease("dead/run", limit=20, duration=timedelta(milliseconds=1))
 
     report = await queue.drained()
 
@@ -194,7 +206,7 @@ async def test_m1_m15_m36_expired_leases_are_recovered_before_the_first_lease(
 
 async def test_m4_with_interval_0_nothing_is_recovered(queue: DrainUnderTest) -> None:
     await queue.given(1)
-    await queue.jobs.lease(owner="dead/run", limit=1, duration=timedelta(milliseconds=1))
+    await queue.lease("dead/run", limit=1, duration=timedelta(milliseconds=1))
 
     report = await queue.drained(recovery_interval=timedelta(0))
 
@@ -204,7 +216,7 @@ async def test_m4_with_interval_0_nothing_is_recovered(queue: DrainUnderTest) ->
 
 async def test_r14_suspects_are_worked_on_one_at_a_time(queue: DrainUnderTest) -> None:
     await queue.given(4)
-    await queue.jobs.lease(owner="dead/run", limit=4, duration=timedelta(milliseconds=1))
+    await queue.lease("dead/run", limit=4, duration=timedelta(milliseconds=1))
     await queue.given(6, prefix="healthy")
 
     report = await queue.drained()
@@ -430,6 +442,33 @@ async def test_a_budget_is_kept(
     assert report.completed == completed
     assert report.ending is Ending.BUDGET
     assert (await queue.counted())["pending"] == 20 - completed
+
+
+async def test_a_drain_that_waits_for_jobs_waits_for_a_paused_queue(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(1)
+    await queue.switch.pause(by="alice")
+
+    async with queue.drain(until_empty=False, stop=(stop := asyncio.Event())) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: drain.looks >= 2)
+        await queue.switch.resume()
+        await until(lambda: drain.report.completed == 1)
+        stop.set()
+        await running
+
+    assert await queue.counted() == {"completed": 1}
+
+
+async def test_jobs_of_another_model_are_left_alone(queue: DrainUnderTest) -> None:
+    await queue.given(1)
+    await queue.admin.enqueue([NewJob("e0", "another-model")])
+
+    report = await queue.drained()
+
+    assert report.completed == 1
+    assert await queue.counted() == {"completed": 1, "pending": 1}
 
 
 async def test_a_paused_queue_gives_nothing(queue: DrainUnderTest) -> None:

@@ -165,7 +165,7 @@ async def test_m37_leases_that_expire_during_a_drain_are_recovered_in_it(
     queue: DrainUnderTest,
 ) -> None:
     await queue.given(2)
-    await queue.jobs.lease(owner="dead/run", limit=1, duration=SECOND)
+    await queue.lease("dead/run", limit=1, duration=SECOND)
 
     report = await queue.drained(
         until_empty=False,

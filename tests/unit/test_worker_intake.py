@@ -1,0 +1,88 @@
+"""When a drain asks for jobs, and when it must not."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.job import NewJob
+from embed_pipeline.domain.text import RECIPE, render_for
+from embed_pipeline.embedding.mock import MockEmbedder
+from embed_pipeline.worker.engine import Parts
+from embed_pipeline.worker.holdings import Holdings
+from embed_pipeline.worker.intake import Intake
+from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.report import DrainReport
+from embed_pipeline.worker.settling import Settler
+from tests.fakes import FakeQueue, FakeRateLimiter
+
+MODEL = "mock-model"
+
+
+@pytest.fixture
+def queue() -> FakeQueue:
+    return FakeQueue()
+
+
+@pytest.fixture
+def holdings() -> Holdings:
+    return Holdings()
+
+
+@pytest.fixture
+def intake(queue: FakeQueue, holdings: Holdings) -> Intake:
+    parts: Any = Parts(
+        store=queue,
+        open_store=None,  # pyright: ignore[reportArgumentType]
+        limiter=FakeRateLimiter(),
+        switch=queue,
+        counters=None,  # pyright: ignore[reportArgumentType]
+        embedder=MockEmbedder(model=MODEL, dimensions=4),
+        render=render_for(EntityShape()),
+        recipe=RECIPE,
+    )
+    report = DrainReport(owner="run-1", model=MODEL)
+    settler = Settler(queue, holdings, report)
+    return Intake(parts, DrainOptions(), holdings, settler, report)
+
+
+async def given_suspect(queue: FakeQueue) -> None:
+    queue.put_entity("suspect", "text")
+    await queue.enqueue([NewJob("suspect", MODEL)])
+    await queue.lease(owner="dead", model=MODEL, limit=1, duration=timedelta(seconds=1))
+    queue.clock.advance(timedelta(seconds=2))
+    await queue.recover_expired(limit=1)
+
+
+async def test_nothing_is_leased_beside_a_suspect(
+    queue: FakeQueue, intake: Intake, holdings: Holdings
+) -> None:
+    await given_suspect(queue)
+
+    [[item]] = (await intake.take()).requests
+
+    assert item.leased.job.is_suspect
+    assert not intake.may_lease
+    holdings.drop([item.leased.lease])
+    assert intake.may_lease
+
+
+async def test_a_busy_worker_lets_its_work_run_dry_for_a_suspect(
+    queue: FakeQueue, intake: Intake, holdings: Holdings
+) -> None:
+    for number in range(30):
+        queue.put_entity(f"e{number}", "text")
+    await queue.enqueue([NewJob(f"e{number}", MODEL) for number in range(30)])
+    intake._options = DrainOptions(jobs_per_lease=1)
+
+    taken = 0
+    while intake.may_lease:
+        await intake.take()
+        taken += 1
+
+    assert taken == 9
+    holdings.drop(holdings.all())
+    await given_suspect(queue)
+    [[item]] = (await intake.take()).requests
+    assert item.leased.job.is_suspect
