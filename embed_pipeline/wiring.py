@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Final
 
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.models import Provider
@@ -15,10 +16,13 @@ from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.settings import Settings
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.connection import Connection, connected, open_driver
+from embed_pipeline.store.connection import Connection, Driver, connected, open_driver
+from embed_pipeline.store.database import TRANSACTION_TIMEOUT
 from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.worker.engine import Drain, Parts
 from embed_pipeline.worker.options import DrainOptions
+
+SHORTEST_TIMEOUT: Final = timedelta(seconds=1)
 
 
 def connection(settings: Settings) -> Connection:
@@ -83,7 +87,19 @@ async def opened_queue(settings: Settings, *, for_drain: bool = False) -> AsyncG
         problem = state.problem or (state.misfit(settings.dimensions) if for_drain else None)
         if problem:
             raise SchemaError(problem)
-        yield open_queue(driver, database=settings.neo4j_database, config=queue_config(settings))
+        yield _queue(driver, settings)
+
+
+def _queue(driver: Driver, settings: Settings) -> Queue:
+    # A worker suspended inside a transaction holds its locks so long; meanwhile nobody else's
+    # lease on the same jobs may expire.
+    timeout = max(SHORTEST_TIMEOUT, min(TRANSACTION_TIMEOUT, settings.lease / 3))
+    return open_queue(
+        driver,
+        database=settings.neo4j_database,
+        config=queue_config(settings),
+        timeout=timeout,
+    )
 
 
 def rate_limits(settings: Settings) -> RateLimits:
@@ -124,8 +140,7 @@ def make_drain(
     @asynccontextmanager
     async def open_store() -> AsyncGenerator[JobStore]:
         async with open_driver(connection(settings)) as driver:
-            config = queue_config(settings)
-            yield open_queue(driver, database=settings.neo4j_database, config=config).jobs
+            yield _queue(driver, settings).jobs
 
     parts = Parts(
         store=queue.jobs,

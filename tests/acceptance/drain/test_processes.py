@@ -18,7 +18,7 @@ from tests.openai_server import KEY, most_in_any_window
 from tests.project import ROOT
 from tests.queue_harness import DIMENSIONS, MODEL
 
-LEASE_MS = 4_000
+LEASE_MS = 6_000
 
 
 class Drains:
