@@ -1,7 +1,7 @@
 """What all tests share: a real Neo4j, and an environment without the developer's settings."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,8 @@ import pytest
 from embed_pipeline.local.config import Memory
 from embed_pipeline.local.jar_lock import read_lock
 from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.store.connection import Connection, open_driver
+from tests.queue_harness import Neo4jUnderTest
 
 OWN_PREFIXES = ("EMBED_", "EMBEDDING_", "NEO4J_", "OPENAI_", "DAGSTER_HOME")
 TEST_SERVER = "NEO4J_TEST_"
@@ -26,6 +28,11 @@ class TestServer:
     username: str
     password: str = field(repr=False)
     database: str = "neo4j"
+
+    @property
+    def connection(self) -> Connection:
+        """What the store needs to open a driver."""
+        return Connection(self.uri, self.username, self.password, self.database)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -63,6 +70,15 @@ def neo4j_2026_server() -> Iterator[TestServer]:
     lock = read_lock(LOCK_2026)
     with temporary_server(lock=lock, memory=small, java_options=quick) as server:
         yield TestServer(uri=server.uri, username=server.username, password=server.password)
+
+
+@pytest.fixture
+async def queue(neo4j_server: TestServer) -> AsyncIterator[Neo4jUnderTest]:
+    """A real queue, empty at the start of every test."""
+    async with open_driver(neo4j_server.connection) as driver:
+        real = Neo4jUnderTest(driver, neo4j_server.database)
+        await real.wipe()
+        yield real
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, pause_after
+from embed_pipeline.domain.coverage import Coverage, EntityReading, ReconcilePage, classify
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
 from embed_pipeline.domain.fairness import Lane, slots_for_oldest, suspects_first
 from embed_pipeline.domain.filters import JobFilter
@@ -68,6 +69,7 @@ class FakeEntity:
     vector: Sequence[float] | None = None
     vector_hash: str | None = None
     vector_model: str | None = None
+    vector_version: int | None = None
 
 
 @dataclass
@@ -100,6 +102,7 @@ class FakeQueue:
             self.entities[uid].vector = old.vector
             self.entities[uid].vector_hash = old.vector_hash
             self.entities[uid].vector_model = old.vector_model
+            self.entities[uid].vector_version = old.vector_version
         return self.hash_of(properties)
 
     def hash_of(self, properties: Mapping[str, object]) -> str:
@@ -295,6 +298,44 @@ class FakeQueue:
     async def close_breaker(self) -> None:
         self.breaker = Breaker()
 
+    async def reconcile(self, model: str) -> ReconcilePage:
+        """Compare every entity with its vector, and enqueue what does not fit."""
+        coverage: Counter[Coverage] = Counter()
+        wishes: list[NewJob] = []
+        waiting = 0
+        for uid, entity in sorted(self.entities.items()):
+            reading = self._reading(uid, entity, model)
+            digest = self.hash_of(entity.properties)
+            found = classify(reading, model=model, text_hash=digest, dimensions=None)
+            coverage[found] += 1
+            if found is Coverage.CURRENT:
+                continue
+            waiting += reading.job_status in (JobStatus.PENDING, JobStatus.PROCESSING)
+            is_lost = reading.job_status is JobStatus.COMPLETED
+            wishes.append(NewJob(uid, model, entity.version, text_hash=digest, force=is_lost))
+        outcomes = await self.enqueue(wishes) if wishes else []
+        return ReconcilePage(
+            cursor=None,
+            scanned=len(self.entities),
+            coverage={kind: coverage[kind] for kind in Coverage},
+            waiting=waiting,
+            orphaned=0,
+            enqueued=dict(Counter(outcomes)),
+        )
+
+    def _reading(self, uid: str, entity: FakeEntity, model: str) -> EntityReading:
+        keys = {(job.entity_uid, job.model, job.version): job.status for job in self.jobs.values()}
+        return EntityReading(
+            uid=uid,
+            version=entity.version,
+            has_vector=entity.vector is not None,
+            dimensions=None if entity.vector is None else len(entity.vector),
+            vector_model=entity.vector_model,
+            vector_hash=entity.vector_hash,
+            vector_version=entity.vector_version,
+            job_status=keys.get((uid, model, entity.version)),
+        )
+
     # steps
 
     def _choose(self, model: str, lane: Lane, limit: int) -> list[str]:
@@ -352,7 +393,7 @@ class FakeQueue:
             self._back(job.id, refund=1)
         elif outcome is CompletionOutcome.COMPLETED and entity is not None:
             entity.vector, entity.vector_hash = row.vector, row.text_hash
-            entity.vector_model = job.model
+            entity.vector_model, entity.vector_version = job.model, job.version
             self._end(
                 job.id,
                 JobStatus.COMPLETED,

@@ -5,21 +5,23 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, LiteralString, Protocol
 
-from neo4j import AsyncDriver
+from neo4j import AsyncDriver, AsyncManagedTransaction
 
-from embed_pipeline.domain.coverage import Coverage
+from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.metrics import COUNTERS
+from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion, Failure
 from embed_pipeline.domain.text import memento_text, text_hash
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.queue import Queue, open_queue
-from tests.fakes import FakeClock, FakeQueue
+from embed_pipeline.store.rate_limit import Neo4jRateLimiter
+from tests.fakes import FakeClock, FakeQueue, FakeRateLimiter
 
 MODEL = "test-model"
 DIMENSIONS = 4
@@ -147,6 +149,15 @@ class FakeUnderTest(Scenario):
     async def purge(self, retention: timedelta) -> int:
         return await self.fake.purge_terminal(retention=retention)
 
+    async def reconcile(self) -> ReconcilePage:
+        return await self.fake.reconcile(MODEL)
+
+    async def enqueue_in_own_transaction(self, wish: NewJob) -> list[EnqueueOutcome]:
+        return await self.fake.enqueue([wish])
+
+    def limiter(self, limits: RateLimits) -> FakeRateLimiter:
+        return FakeRateLimiter(self.clock, limits)
+
 
 @dataclass
 class Neo4jUnderTest(Scenario):
@@ -195,6 +206,19 @@ class Neo4jUnderTest(Scenario):
 
     async def counters(self) -> dict[str, int]:
         return dict((await self.queue.metrics.read()).counters)
+
+    async def reconcile(self) -> ReconcilePage:
+        return await self.queue.reconciler(MODEL).page()
+
+    async def enqueue_in_own_transaction(self, wish: NewJob) -> list[EnqueueOutcome]:
+        async def work(tx: AsyncManagedTransaction) -> list[EnqueueOutcome]:
+            return await self.admin.enqueue_in(tx, [wish])
+
+        async with self.driver.session(database=self.database) as session:
+            return await session.execute_write(work)
+
+    def limiter(self, limits: RateLimits) -> Neo4jRateLimiter:
+        return self.queue.limiter(limits)
 
     async def purge(self, retention: timedelta) -> int:
         return (await self.queue.purge.purge_terminal(retention=retention)).deleted

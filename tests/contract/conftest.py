@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from embed_pipeline.store.connection import Connection, open_driver
+from embed_pipeline.store.connection import open_driver
 from tests.queue_harness import FakeUnderTest, Neo4jUnderTest
 
 
@@ -15,8 +15,7 @@ async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
         yield FakeUnderTest()
         return
     server = request.getfixturevalue(f"{request.param}_server")
-    connection = Connection(server.uri, server.username, server.password, server.database)
-    async with open_driver(connection) as driver:
+    async with open_driver(server.connection) as driver:
         real = Neo4jUnderTest(driver, server.database)
         await real.wipe()
         yield real

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from embed_pipeline.store.connection import Connection, open_driver
+from embed_pipeline.store.connection import open_driver
 from tests.conftest import TestServer
 from tests.drain_harness import DrainUnderTest
 from tests.openai_server import OpenAIServer, openai_server
@@ -29,8 +29,9 @@ def provider(running_provider: OpenAIServer) -> OpenAIServer:
 @pytest.fixture
 async def queue(neo4j_server: TestServer, provider: OpenAIServer) -> AsyncIterator[DrainUnderTest]:
     server = neo4j_server
-    connection = Connection(server.uri, server.username, server.password, server.database)
-    async with open_driver(connection) as driver:
-        under_test = DrainUnderTest(driver, server.database, connection=connection, server=provider)
+    async with open_driver(server.connection) as driver:
+        under_test = DrainUnderTest(
+            driver, server.database, connection=server.connection, server=provider
+        )
         await under_test.wipe()
         yield under_test
