@@ -92,11 +92,6 @@ class Drain:
         """Seconds until the rate limit lets the drain go on; 0 while it works."""
         return max(0.0, self._resume_at - time.monotonic())
 
-    @property
-    def looks(self) -> int:
-        """How often the drain has asked for jobs."""
-        return self._intake.looks
-
     async def run(self) -> DrainReport:
         """Work until there is nothing left, the budget is used, or the drain is told to stop.
 

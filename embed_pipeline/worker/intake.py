@@ -47,7 +47,7 @@ class Intake:
         self._holdings = holdings
         self._settler = settler
         self._report = report
-        self.looks = 0
+        self._leases = 0
         self._holds_suspect = False
         self._look_again_at = 0.0
         self.empty_in_a_row = 0
@@ -84,7 +84,7 @@ class Intake:
             duration=self._options.lease,
             lane=lane,
         )
-        self.looks += 1
+        self._leases += 1
         deadline = asked_at + self._options.lease.total_seconds()
         self._holdings.add((leased.lease for leased in batch.jobs), deadline=deadline)
         self._report.leased += len(batch.jobs)
@@ -112,7 +112,7 @@ class Intake:
 
     @property
     def _is_suspects_turn(self) -> bool:
-        return self.looks % LEASES_BETWEEN_SUSPECTS == LEASES_BETWEEN_SUSPECTS - 1
+        return self._leases % LEASES_BETWEEN_SUSPECTS == LEASES_BETWEEN_SUSPECTS - 1
 
     def _lane(self) -> Lane:
         if len(self._holdings):

@@ -55,21 +55,17 @@ class Settler:
         for start in range(0, len(rows), ROWS_PER_WRITE):
             await self._complete(rows[start : start + ROWS_PER_WRITE])
 
-    async def fail(
-        self, items: Sequence[Item], error: BaseException, *, is_pinned: bool = False
-    ) -> None:
+    async def fail(self, items: Sequence[Item], error: EmbeddingError) -> None:
         """Record a failure for each; the retry policy of the queue decides the rest."""
-        category = error.category if isinstance(error, EmbeddingError) else ErrorCategory.TRANSIENT
         stack = "".join(traceback.format_exception(error))
         await self._fail(
             [
                 Failure(
                     item.leased.lease,
-                    category,
-                    str(error) or type(error).__name__,
+                    error.category,
+                    str(error),
                     stack,
                     text_hash=item.text_hash,
-                    is_pinned=is_pinned,
                 )
                 for item in items
                 if self._is_mine(item.leased.lease)

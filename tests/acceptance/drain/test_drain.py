@@ -72,6 +72,31 @@ async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
     assert report.seconds_waiting > 0
 
 
+async def test_m5_m21_jobs_in_flight_keep_their_lease_through_a_pause_longer_than_it(
+    queue: DrainUnderTest,
+) -> None:
+    queue.limits = RateLimits(requests=1, interval=timedelta(minutes=1))
+    await queue.given(2)
+    queue.provider.gate.clear()
+
+    async with queue.drain(
+        jobs_per_request=1, lease=SECOND, heartbeat=SECOND / 4, max_time=60 * SECOND
+    ) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: drain.report.released == 1)
+        released_at_once = await queue.counted()
+        await until(lambda: drain.report.heartbeats >= 8)
+        recovered = await queue.jobs.recover_expired(limit=10)
+        queue.provider.gate.set()
+        report = await running
+
+    assert released_at_once == {"processing": 1, "pending": 1}
+    assert recovered == []
+    assert report.completed == 1
+    [done] = await queue.admin.find_jobs(JobFilter(statuses=frozenset({JobStatus.COMPLETED})))
+    assert (done.fence, done.attempts, done.last_owner) == (1, 1, report.owner)
+
+
 async def test_m9_no_window_holds_more_than_the_limit_of_two_drains_together(
     queue: DrainUnderTest,
 ) -> None:
@@ -192,8 +217,8 @@ async def test_m20_a_transient_failure_waits_for_its_time(queue: DrainUnderTest)
     assert len(queue.provider.requests) == 1
 
 
-async def test_m1_m15_m36_expired_leases_are_recovered_before_the_first_lease(
-    queue: DrainUnderTest,
+async def test_m1_m15_m36_m70_expired_leases_are_recovered_before_the_first_lease(
+    queue: DrainUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     await queue.given(20)
     await queue.lease("dead/run", limit=20, duration=timedelta(milliseconds=1))
@@ -202,6 +227,9 @@ async def test_m1_m15_m36_expired_leases_are_recovered_before_the_first_lease(
 
     assert report.recovered == 20
     assert await queue.counted() == {"completed": 20}
+    jobs = await queue.admin.find_jobs(JobFilter())
+    assert all(f"job={job.id} recovered from owner=dead/run" in caplog.text for job in jobs)
+    assert (await queue.counters())["recovered"] == 20
 
 
 async def test_m4_with_interval_0_nothing_is_recovered(queue: DrainUnderTest) -> None:
@@ -442,23 +470,6 @@ async def test_a_budget_is_kept(
     assert report.completed == completed
     assert report.ending is Ending.BUDGET
     assert (await queue.counted())["pending"] == 20 - completed
-
-
-async def test_a_drain_that_waits_for_jobs_waits_for_a_paused_queue(
-    queue: DrainUnderTest,
-) -> None:
-    await queue.given(1)
-    await queue.switch.pause(by="alice")
-
-    async with queue.drain(until_empty=False, stop=(stop := asyncio.Event())) as drain:
-        running = asyncio.create_task(drain.run())
-        await until(lambda: drain.looks >= 2)
-        await queue.switch.resume()
-        await until(lambda: drain.report.completed == 1)
-        stop.set()
-        await running
-
-    assert await queue.counted() == {"completed": 1}
 
 
 async def test_jobs_of_another_model_are_left_alone(queue: DrainUnderTest) -> None:

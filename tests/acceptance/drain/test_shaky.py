@@ -147,6 +147,40 @@ async def test_m59_a_failing_look_for_cancellations_does_not_end_the_drain(
     assert (report.completed, report.fenced) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("step", "is_sent"),
+    [("load", False), ("find_vectors", False), ("complete", True)],
+    ids=["before the text is rendered", "before the provider is called", "before the write"],
+)
+async def test_m44_a_cancellation_is_noticed_at_the_next_point(
+    queue: DrainUnderTest, step: str, is_sent: bool
+) -> None:
+    await queue.given(3)
+    victim = (await queue.job("e1")).id
+
+    class Cancelling(ShakyStore):
+        """Lets an operator cancel a job just before a step of the worker."""
+
+        def __getattr__(self, name: str) -> Any:
+            operation = getattr(self._store, name)
+
+            async def call(*arguments: Any, **options: Any) -> Any:
+                if name == step and name not in self.calls:
+                    self.calls.append(name)
+                    await queue.admin.cancel_job(victim, by="operator")
+                return await operation(*arguments, **options)
+
+            return call
+
+    async with queue.drain(store=Cancelling(queue.jobs)) as drain:
+        await drain.run()
+
+    sent = [text for request in queue.provider.requests for text in request["input"]]
+    assert any("e1" in text for text in sent) is is_sent
+    assert await queue.counted() == {"completed": 2, "cancelled": 1}
+    assert await queue.vector("e1") is None
+
+
 async def test_m37_recovery_runs_at_most_once_per_interval_in_a_long_drain(
     queue: DrainUnderTest,
 ) -> None:
@@ -215,3 +249,22 @@ async def test_a_database_that_fails_ends_the_drain_with_nothing_held(
 
     assert await queue.counted() == {"pending": 5}
     assert {job.attempts for job in await queue.admin.find_jobs(JobFilter())} == {0}
+
+
+async def test_a_drain_that_waits_for_jobs_waits_for_a_paused_queue(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(1)
+    await queue.switch.pause(by="alice")
+
+    store, stop = ShakyStore(queue.jobs), asyncio.Event()
+
+    async with queue.drain(store=store, until_empty=False, stop=stop) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: store.calls.count("lease") >= 2)
+        await queue.switch.resume()
+        await until(lambda: drain.report.completed == 1)
+        stop.set()
+        await running
+
+    assert await queue.counted() == {"completed": 1}
