@@ -399,7 +399,8 @@ class FakeQueue:
                 JobStatus.COMPLETED,
                 text_hash=row.text_hash,
                 tokens=row.tokens,
-                truncated=row.truncated or None,
+                tokens_in=row.tokens_in,
+                truncated=row.is_truncated or None,
             )
         else:
             self.counters["superseded"] += 1

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,3 +109,10 @@ def openai_server() -> Iterator[OpenAIServer]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+if __name__ == "__main__":
+    # For trying things out: OPENAI_API_KEY and OPENAI_BASE_URL for another terminal.
+    with openai_server() as demo:
+        sys.stdout.write(f"OPENAI_API_KEY={KEY} OPENAI_BASE_URL={demo.base_url}\n")
+        threading.Event().wait()

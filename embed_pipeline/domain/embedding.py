@@ -22,9 +22,9 @@ class PreparedText:
     tokens_in: int
 
     @property
-    def is_truncated(self) -> bool:
-        """Say whether something of the text is missing."""
-        return self.tokens < self.tokens_in
+    def tokens_cut(self) -> int | None:
+        """What the text had before it was cut; ``None`` if nothing is missing."""
+        return self.tokens_in if self.tokens < self.tokens_in else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class Job:
     error_history: tuple[str, ...] = ()
     cancelled_by: str | None = None
     tokens: int | None = None
+    tokens_in: int | None = None
     truncated: bool | None = None
     text_hash: str | None = None
 

@@ -55,7 +55,13 @@ class Completion:
     vector: Sequence[float] | None
     text_hash: str
     tokens: int | None = None
-    truncated: bool = False
+    tokens_in: int | None = None
+    """What the text had before it was cut; ``None`` if it was not."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Say whether something of the text is missing in the vector."""
+        return self.tokens_in is not None
 
 
 class CompletionOutcome(StrEnum):

@@ -179,7 +179,8 @@ def _finish_rows(rows: Iterable[Completion]) -> list[dict[str, Any]]:
             "owner": row.lease.owner,
             "text_hash": row.text_hash,
             "tokens": row.tokens,
-            "truncated": row.truncated or None,
+            "tokens_in": row.tokens_in,
+            "truncated": row.is_truncated or None,
         }
         for row in rows
     ]

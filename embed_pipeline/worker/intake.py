@@ -160,7 +160,7 @@ class Intake:
                     vectors[item.text_hash],
                     item.text_hash,
                     tokens=0,
-                    truncated=item.text.is_truncated,
+                    tokens_in=item.text.tokens_cut,
                 )
                 for item in known
             ],

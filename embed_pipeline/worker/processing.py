@@ -117,5 +117,5 @@ def _completion(item: Item, vector: Sequence[float]) -> Completion:
         vector,
         item.text_hash,
         tokens=item.text.tokens,
-        truncated=item.text.is_truncated,
+        tokens_in=item.text.tokens_cut,
     )

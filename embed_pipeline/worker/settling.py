@@ -129,7 +129,7 @@ class Settler:
         match outcome:
             case CompletionOutcome.COMPLETED:
                 self._report.completed += 1
-                self._report.truncated += row.truncated
+                self._report.truncated += row.is_truncated
             case CompletionOutcome.SUPERSEDED | CompletionOutcome.GONE:
                 self._report.superseded += 1
             case CompletionOutcome.MOVED:

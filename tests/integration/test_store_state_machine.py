@@ -48,7 +48,16 @@ picks = st.lists(st.integers(0, 30), max_size=5, unique=True)
 COMPARED = (
     *("status", "priority", "attempts", "max_attempts", "fence", "created_at", "queued_at"),
     *("started_at", "heartbeat_at", "processed_at", "lock_owner", "lock_until", "last_owner"),
-    *("expiries", "error", "error_category", "cancelled_by", "tokens", "truncated", "text_hash"),
+    *(
+        "expiries",
+        "error",
+        "error_category",
+        "cancelled_by",
+        "tokens",
+        "tokens_in",
+        "truncated",
+        "text_hash",
+    ),
 )
 
 
@@ -158,11 +167,14 @@ class QueueMachine(RuleBasedStateMachine):
         )
         assert [x.fate for x in real] == [x.fate for x in model]
 
-    @rule(picks=picks, text=texts, has_vector=st.booleans())
-    def complete(self, picks: list[int], text: str, has_vector: bool) -> None:
+    @rule(picks=picks, text=texts, has_vector=st.booleans(), cut=st.none() | st.just(9))
+    def complete(self, picks: list[int], text: str, has_vector: bool, cut: int | None) -> None:
         def rows(leases: list[Lease]) -> list[Completion]:
             vector = VECTOR if has_vector else None
-            return [Completion(x, vector, hash_for(x.entity_uid, text), tokens=7) for x in leases]
+            return [
+                Completion(x, vector, hash_for(x.entity_uid, text), tokens=7, tokens_in=cut)
+                for x in leases
+            ]
 
         pairs = self.some(picks)
         # Two leases of one entity cannot both be current.
@@ -317,6 +329,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert _due(job, self.model.clock.now) == _due(expected, self.model.clock.now)
         assert_consistent(nodes)
         assert counters == self.runner.run(self.model.counters())
+        model_counts, counts = self.run(self.model.admin.counts(), self.real.admin.counts())
+        assert counts == model_counts
 
     @invariant()
     def the_same_vectors(self) -> None:

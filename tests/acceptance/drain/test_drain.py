@@ -390,6 +390,8 @@ async def test_a_text_that_is_too_long_is_cut_and_says_so(queue: DrainUnderTest)
     job = await queue.job("long")
     assert job.truncated is True
     assert job.tokens == 8_191
+    assert job.tokens_in is not None
+    assert job.tokens_in > 50_000
     [request] = queue.provider.requests
     assert "�" not in request["input"][0]
 
