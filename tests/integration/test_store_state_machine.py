@@ -48,16 +48,8 @@ picks = st.lists(st.integers(0, 30), max_size=5, unique=True)
 COMPARED = (
     *("status", "priority", "attempts", "max_attempts", "fence", "created_at", "queued_at"),
     *("started_at", "heartbeat_at", "processed_at", "lock_owner", "lock_until", "last_owner"),
-    *(
-        "expiries",
-        "error",
-        "error_category",
-        "cancelled_by",
-        "tokens",
-        "tokens_in",
-        "truncated",
-        "text_hash",
-    ),
+    *("expiries", "error", "error_category", "cancelled_by"),
+    *("tokens", "tokens_in", "truncated", "text_hash"),
 )
 
 
@@ -329,8 +321,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert _due(job, self.model.clock.now) == _due(expected, self.model.clock.now)
         assert_consistent(nodes)
         assert counters == self.runner.run(self.model.counters())
-        model_counts, counts = self.run(self.model.admin.counts(), self.real.admin.counts())
-        assert counts == model_counts
+        counts = self.runner.run(self.real.admin.counts())
+        assert counts == self.runner.run(self.model.admin.counts())
 
     @invariant()
     def the_same_vectors(self) -> None:
