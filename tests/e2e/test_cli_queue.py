@@ -170,9 +170,9 @@ def test_sigterm_gives_back_what_has_not_started_and_finishes_what_has(
     drain.send_signal(signal.SIGTERM)
     wait_until(lambda: status_count(database, "pending") > 0, drain)
     drain.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    said = read_until(drain, "Still giving jobs back")
     provider.gate.set()
-    said = drain.communicate(timeout=60)[0]
+    said += drain.communicate(timeout=60)[0]
 
     in_flight = len(provider.requests[0]["input"])
     assert drain.returncode == 0, said
@@ -361,6 +361,16 @@ def end(database: Driver, uid: str, *, days_ago: int) -> None:
         uid=uid,
         days=days_ago,
     )
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    said = ""
+    assert process.stdout is not None
+    for line in process.stdout:
+        said += line
+        if words in line:
+            break
+    return said
 
 
 def status_count(database: Driver, status: str) -> int:
