@@ -16,7 +16,6 @@ from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Driver
-from embed_pipeline.store.queue import open_queue
 from embed_pipeline.store.schema_state import InstallReport
 
 COLOURS = {
@@ -106,10 +105,7 @@ def init(
 
 
 async def _set_trigger(driver: Driver, settings: Settings, *, install: bool) -> None:
-    queue = open_queue(
-        driver, database=settings.neo4j_database, config=wiring.queue_config(settings)
-    )
-    trigger = queue.triggers(settings.model)
+    trigger = wiring.queue_on(driver, settings).triggers(settings.model)
     if not install:
         await trigger.drop()
         console.print("✓ No trigger; 'embed-pipeline reconcile' finds what is to be embedded")

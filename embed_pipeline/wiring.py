@@ -87,10 +87,11 @@ async def opened_queue(settings: Settings, *, for_drain: bool = False) -> AsyncG
         problem = state.problem or (state.misfit(settings.dimensions) if for_drain else None)
         if problem:
             raise SchemaError(problem)
-        yield _queue(driver, settings)
+        yield queue_on(driver, settings)
 
 
-def _queue(driver: Driver, settings: Settings) -> Queue:
+def queue_on(driver: Driver, settings: Settings) -> Queue:
+    """Put the queue together on an open driver; nothing is looked at."""
     # A worker suspended inside a transaction holds its locks so long; meanwhile nobody else's
     # lease on the same jobs may expire.
     timeout = max(SHORTEST_TIMEOUT, min(TRANSACTION_TIMEOUT, settings.lease / 3))
@@ -140,7 +141,7 @@ def make_drain(
     @asynccontextmanager
     async def open_store() -> AsyncGenerator[JobStore]:
         async with open_driver(connection(settings)) as driver:
-            yield _queue(driver, settings).jobs
+            yield queue_on(driver, settings).jobs
 
     parts = Parts(
         store=queue.jobs,

@@ -72,7 +72,7 @@ class Drain:
         self._settler = Settler(parts.store, self._holdings, self.report)
         self._recovery = Recovery(parts.store, self._options, self.report)
         self._counting = Counting(parts.counters, self.report)
-        self._intake = Intake(parts, self._options, self._holdings, self._settler, self.report)
+        self._intake = Intake(parts, self._options, self._holdings, self.report)
         self._processor = Processor(parts, self._options, self._settler, self.report)
         self._heartbeat = Heartbeat(
             self._holdings,

@@ -14,7 +14,6 @@ from embed_pipeline.worker.batching import Item, pack
 from embed_pipeline.worker.holdings import Holdings
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
-from embed_pipeline.worker.settling import Settler
 
 if TYPE_CHECKING:
     from embed_pipeline.worker.engine import Parts
@@ -39,13 +38,11 @@ class Intake:
         parts: "Parts",
         options: DrainOptions,
         holdings: Holdings,
-        settler: Settler,
         report: DrainReport,
     ) -> None:
         self._parts = parts
         self._options = options
         self._holdings = holdings
-        self._settler = settler
         self._report = report
         self._leases = 0
         self._holds_suspect = False

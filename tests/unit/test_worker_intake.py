@@ -14,7 +14,6 @@ from embed_pipeline.worker.holdings import Holdings
 from embed_pipeline.worker.intake import Intake
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
-from embed_pipeline.worker.settling import Settler
 from tests.fakes import FakeQueue, FakeRateLimiter
 
 MODEL = "mock-model"
@@ -43,8 +42,7 @@ def intake(queue: FakeQueue, holdings: Holdings) -> Intake:
         recipe=RECIPE,
     )
     report = DrainReport(owner="run-1", model=MODEL)
-    settler = Settler(queue, holdings, report)
-    return Intake(parts, DrainOptions(), holdings, settler, report)
+    return Intake(parts, DrainOptions(), holdings, report)
 
 
 async def given_suspect(queue: FakeQueue) -> None:
