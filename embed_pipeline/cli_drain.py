@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-import signal
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -30,10 +28,8 @@ from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.report import DrainReport, Ending
-
-ON_TERMINATION: Final = (signal.SIGINT, signal.SIGTERM)
-FAULTS: Final = (Ending.CRITICAL, Ending.HEARTBEAT)
+from embed_pipeline.worker.report import DrainReport
+from embed_pipeline.worker.stopping import stopped_by_signals
 
 
 def drain(
@@ -73,34 +69,31 @@ def drain(
         requests_at_once=concurrency or options.requests_at_once,
     )
     report = asyncio.run(_drain(settings, options, is_live=is_screen() and not verbose))
-    if report.ending in FAULTS:
-        reason = f" ({report.reason})" if report.reason else ""
-        raise EmbedPipelineError(
-            f"The drain gave up, {report.ending}{reason}; its jobs are given back"
-        )
+    if report.fault:
+        raise EmbedPipelineError(report.fault)
 
 
 async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) -> DrainReport:
     stop = asyncio.Event()
-    with stopped_by_signals(stop, console.print):
-        async with wiring.opened_queue(settings, for_drain=True) as queue:
-            embedder = wiring.open_embedder(settings)
+    with stopped_by_signals(stop, _say):
+        owner = wiring.owner_of(f"cli-{uuid.uuid4()}")
+        embedder = wiring.open_embedder(settings)
+        async with wiring.opened_drain(
+            settings, embedder, owner=owner, options=options, stop=stop
+        ) as (queue, work):
+            console.print(f"▸ Draining with {work.report.model} as {owner}", soft_wrap=True)
+            look = _outlook(queue, work)
             try:
-                owner = wiring.owner_of(f"cli-{uuid.uuid4()}")
-                console.print(f"▸ Draining with {embedder.model} as {owner}", soft_wrap=True)
-                work = wiring.make_drain(
-                    settings, queue, embedder, owner=owner, options=options, stop=stop
-                )
-                look = _outlook(queue, work)
-                try:
-                    async with DrainDisplay(console, work.report, look, is_live=is_live):
-                        await work.run()
-                finally:
-                    _print_report(work.report)
+                async with DrainDisplay(console, work.report, look, is_live=is_live):
+                    await work.run()
             finally:
-                await embedder.close()
+                _print_report(work.report)
             await _print_rest(queue)
             return work.report
+
+
+def _say(message: str) -> None:
+    console.print(f"▸ {message}")
 
 
 def _outlook(queue: Queue, drain: Drain) -> Callable[[], Awaitable[Outlook]]:
@@ -110,27 +103,6 @@ def _outlook(queue: Queue, drain: Drain) -> Callable[[], Awaitable[Outlook]]:
         return Outlook(left, drain.waiting)
 
     return look
-
-
-@contextmanager
-def stopped_by_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into an orderly end, also when they are repeated."""
-    loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            say("▸ Still giving jobs back; a job that is dropped now is locked until it expires")
-            return
-        stop.set()
-        say("▸ Stopping: no new jobs; requests in flight may end, the rest is given back")
-
-    for number in ON_TERMINATION:
-        loop.add_signal_handler(number, on_signal)
-    try:
-        yield
-    finally:
-        for number in ON_TERMINATION:
-            loop.remove_signal_handler(number)
 
 
 def _print_report(report: DrainReport) -> None:

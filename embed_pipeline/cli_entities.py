@@ -4,7 +4,6 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import typer
@@ -20,10 +19,10 @@ from embed_pipeline.cli_base import (
     warn_about,
     with_queue,
 )
-from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.errors import ConfigurationError, EmbeddingError, QueueError
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
+from embed_pipeline.scanning import Scan
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.loading import read_entities
 from embed_pipeline.store.queue import Queue
@@ -102,16 +101,6 @@ async def _jobs_for(
     return jobs
 
 
-@dataclass(slots=True)
-class Scan:
-    """What a scan has found so far; ``cursor`` is where it would go on."""
-
-    cursor: str | None = ""
-    scanned: int = 0
-    tally: Counter[str] = field(default_factory=Counter)
-    enqueued: Counter[EnqueueOutcome] = field(default_factory=Counter)
-
-
 async def scan(
     queue: Queue,
     settings: Settings,
@@ -122,24 +111,19 @@ async def scan(
     dry_run: bool = False,
     clear_orphans: bool = False,
 ) -> Scan:
-    """Reconcile page by page, showing how far it is."""
-    reconciler = queue.reconciler(settings.model)
-    total, said_at = Scan(cursor=after), time.monotonic()
+    """Reconcile page by page, showing how far it is; keeps the sum of all pages for ``status``."""
+    total, said_at = Scan.begin(queue.reconciler(settings.model), after=after), time.monotonic()
     with console.status("Reading entities") as spinner:
-        while total.cursor is not None and (limit is None or total.scanned < limit):
-            size = page_size if limit is None else min(page_size, limit - total.scanned)
-            page = await reconciler.page(
-                after=total.cursor, limit=size, dry_run=dry_run, clear_orphans=clear_orphans
-            )
-            total.cursor = page.cursor
-            total.scanned += page.scanned
-            total.tally.update({kind.value: count for kind, count in page.coverage.items()})
-            total.tally.update({"waiting": page.waiting, "orphaned": page.orphaned})
-            total.enqueued.update(page.enqueued)
-            spinner.update(f"{total.scanned} entities read")
+        while total.cursor is not None and (limit is None or total.report.entities < limit):
+            size = page_size if limit is None else min(page_size, limit - total.report.entities)
+            await total.step(page_size=size, dry_run=dry_run, clear_orphans=clear_orphans)
+            spinner.update(f"{total.report.entities} entities read")
             if not is_screen() and time.monotonic() - said_at >= LINE_SECONDS:
-                console.print(f"▸ {total.scanned} entities read")
+                console.print(f"▸ {total.report.entities} entities read")
                 said_at = time.monotonic()
+    is_complete = after == "" and total.cursor is None
+    if is_complete and not dry_run:
+        total.report = await total.reconciler.save(total.report)
     return total
 
 
@@ -178,9 +162,9 @@ def reconcile(
 
     found = with_queue(work)
     rows = table()
-    rows.add_row("Entities", str(found.scanned))
-    for kind in (*Coverage, "waiting", "orphaned"):
-        rows.add_row(f"  {kind.replace('_', ' ')}", str(found.tally[kind]))
+    rows.add_row("Entities", str(found.report.entities))
+    for kind, number in found.report.summary.items():
+        rows.add_row(f"  {kind.replace('_', ' ')}", str(number))
     if not dry_run:
         counts = [f"{found.enqueued[o]} {o}" for o in EnqueueOutcome if found.enqueued[o]]
         rows.add_row("Enqueued", ", ".join(counts) or "nothing")

@@ -24,9 +24,9 @@ from embed_pipeline.cli_filters import (
     OlderThan,
     Owner,
     Statuses,
-    job_filter,
 )
 from embed_pipeline.domain.job import Job, JobStatus
+from embed_pipeline.selecting import job_filter
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 

@@ -1,6 +1,5 @@
 """``embed-pipeline jobs retry`` and ``cancel``: preview, ask, change, report."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Final, Protocol
 
@@ -14,13 +13,13 @@ from embed_pipeline.cli_filters import (
     OlderThan,
     Owner,
     Statuses,
-    job_filter,
 )
-from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
+from embed_pipeline.domain.errors import JobNotFoundError, TransitionRefusedError
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import Job, JobStatus
 from embed_pipeline.domain.lifecycle import MOVES, Move
 from embed_pipeline.domain.results import BulkReport
+from embed_pipeline.selecting import job_filter, to_retry
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 
@@ -79,10 +78,7 @@ def retry(
     """
 
     async def change(queue: Queue, which: JobFilter, *, preview: bool) -> BulkReport:
-        if which.ids is not None:
-            # Whoever names a job means it, whatever it failed of.
-            which = dataclasses.replace(which, categories=frozenset(ErrorCategory))
-        return await queue.admin.retry_failed(which, preview=preview)
+        return await queue.admin.retry_failed(to_retry(which), preview=preview)
 
     async def work(queue: Queue, _: Settings) -> None:
         which = await job_filter(

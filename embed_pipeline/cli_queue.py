@@ -1,6 +1,5 @@
 """``embed-pipeline status``, ``pause``, ``resume``, ``recover`` and ``cleanup``."""
 
-from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Final
@@ -24,7 +23,7 @@ from embed_pipeline.cli_base import (
 )
 from embed_pipeline.cli_entities import scan
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
-from embed_pipeline.domain.coverage import Coverage
+from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.settings import Settings
@@ -43,29 +42,45 @@ def status(
         ),
     ] = None,
     coverage: Annotated[
-        bool, typer.Option(help="Also compare every entity with its vector; reads all of them.")
+        bool, typer.Option(help="Compare every entity with its vector now; reads all of them.")
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Show how the queue stands: jobs by state, what is overdue, pause and breaker."""
 
-    async def work(queue: Queue, settings: Settings) -> tuple[QueueMetrics, Counter[str] | None]:
+    async def work(queue: Queue, settings: Settings) -> tuple[QueueMetrics, CoverageReport | None]:
         reading = await queue.metrics.read(window=window or LATELY)
-        found = await scan(queue, settings, dry_run=True) if coverage else None
-        return reading, found.tally if found else None
+        if coverage:
+            return reading, (await scan(queue, settings, dry_run=True)).report
+        return reading, await queue.reconciler(settings.model).last()
 
-    metrics, tally = with_queue(work)
+    metrics, report = with_queue(work)
     if json:
         plain = as_plain(metrics) | {"throughput_per_minute": metrics.throughput_per_minute}
-        print_json(plain | ({"coverage": tally} if tally is not None else {}))
+        print_json(plain | ({"coverage": coverage_figures(report, metrics.at)} if report else {}))
         return
     rows = table()
     for name, value in status_rows(metrics):
         rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
-    if tally is not None:
-        entities = sum(tally[kind] for kind in Coverage)
-        rows.add_row("Coverage", f"{tally[Coverage.CURRENT]} of {entities} entities are current")
+    if report is not None:
+        rows.add_row("Coverage", coverage_line(report, metrics.at))
     show(rows)
+
+
+def coverage_line(report: CoverageReport, now: datetime) -> str:
+    """How many entities are current, and since when that is known."""
+    if report.at is None:
+        return f"{report.counts[Coverage.CURRENT]} of {report.entities} entities are current"
+    # 99.96 % is not all of them.
+    percent = report.percent if report.percent == 100 else min(report.percent, 99.9)
+    known = f"{age(now - report.at)} ago"
+    return f"{percent:.1f} % of {report.embeddable} entities are current, {known}"
+
+
+def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]:
+    """The same for machines; a scan of this command is as old as its reading of the queue."""
+    figures = {"percent": report.percent, "truncated": report.truncated, "at": report.at or now}
+    return {**report.summary, **figures}
 
 
 def status_rows(metrics: QueueMetrics) -> Iterator[tuple[str, str]]:

@@ -5,20 +5,72 @@ The settings are checked first: a wrong one stops the code location with the sam
 """
 
 import logging
+from datetime import timedelta
 
 import dagster as dg
 
-from embed_pipeline.defs.assets import graph_entities
-from embed_pipeline.defs.jobs import initialise_schema
-from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.assets import (
+    entity_embeddings,
+    entity_vector_index,
+    graph_entities,
+    queue_metrics_asset,
+)
+from embed_pipeline.defs.checks import embed_health
+from embed_pipeline.defs.drains import drain_embed_queue
+from embed_pipeline.defs.job_filters import cancel_jobs, retry_failed_jobs
+from embed_pipeline.defs.jobs import (
+    cleanup_expired_jobs,
+    initialise_schema,
+    pause_queue,
+    reconcile_embeddings,
+    recover_stale_leases,
+    release_leases_of_run,
+    resume_queue,
+)
+from embed_pipeline.defs.pruning import prune_old_runs
+from embed_pipeline.defs.resources import resources
+from embed_pipeline.defs.schedules import hourly_retry, nightly_cleanup, nightly_pruning
+from embed_pipeline.defs.sensors import drain_canceled, drain_failed, embed_backlog
+from embed_pipeline.defs.upkeep import metrics_sensor, reconcile_sensor, recovery_sensor
+from embed_pipeline.logs import log_to_stderr
 from embed_pipeline.settings import load_settings, warnings
 
+log_to_stderr()
 settings = load_settings()
 for warning in warnings(settings):
     logging.getLogger(__name__).warning(warning)
 
+metrics_interval = timedelta(milliseconds=settings.metrics_interval_ms)
+
 defs = dg.Definitions(
-    assets=[graph_entities],
-    jobs=[initialise_schema],
-    resources={"neo4j": Neo4jResource(uri=settings.neo4j_uri, database=settings.neo4j_database)},
+    assets=[
+        graph_entities,
+        entity_embeddings,
+        entity_vector_index,
+        queue_metrics_asset(metrics_interval),
+    ],
+    asset_checks=[embed_health],
+    jobs=[
+        drain_embed_queue,
+        recover_stale_leases,
+        retry_failed_jobs,
+        cleanup_expired_jobs,
+        cancel_jobs,
+        reconcile_embeddings,
+        initialise_schema,
+        pause_queue,
+        resume_queue,
+        release_leases_of_run,
+        prune_old_runs,
+    ],
+    schedules=[nightly_cleanup, nightly_pruning, hourly_retry],
+    sensors=[
+        embed_backlog,
+        drain_failed,
+        drain_canceled,
+        recovery_sensor(timedelta(milliseconds=settings.recovery_interval_ms)),
+        metrics_sensor(metrics_interval),
+        reconcile_sensor(timedelta(milliseconds=settings.reconcile_interval_ms)),
+    ],
+    resources=resources(settings),
 )

@@ -127,7 +127,28 @@ def owner_of(run_id: str) -> str:
     return f"{run_id}/{socket.gethostname()}/{os.getpid()}"
 
 
-def make_drain(
+@asynccontextmanager
+async def opened_drain(
+    settings: Settings,
+    embedder: Embedder,
+    *,
+    owner: str,
+    options: DrainOptions,
+    stop: asyncio.Event,
+) -> AsyncGenerator[tuple[Queue, Drain]]:
+    """Open the queue and put a drain together, which has not begun; closes the embedder too.
+
+    Raises:
+        SchemaError: the schema is missing, or does not fit the model.
+    """
+    try:
+        async with opened_queue(settings, for_drain=True) as queue:
+            yield queue, _drain(settings, queue, embedder, owner=owner, options=options, stop=stop)
+    finally:
+        await embedder.close()
+
+
+def _drain(
     settings: Settings,
     queue: Queue,
     embedder: Embedder,
@@ -136,8 +157,6 @@ def make_drain(
     options: DrainOptions,
     stop: asyncio.Event,
 ) -> Drain:
-    """Put a drain together; queue and embedder belong to the caller."""
-
     @asynccontextmanager
     async def open_store() -> AsyncGenerator[JobStore]:
         async with open_driver(connection(settings)) as driver:

@@ -26,18 +26,14 @@ async def main(options: dict[str, Any]) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     chosen = {name: as_option(value) for name, value in options.items()}
-    async with wiring.opened_queue(settings, for_drain=True) as queue:
-        embedder = wiring.open_embedder(settings)
-        drain = wiring.make_drain(
-            settings,
-            queue,
-            embedder,
-            owner=wiring.owner_of(str(uuid.uuid4())),
-            options=replace(wiring.drain_options(settings), **chosen),
-            stop=stop,
-        )
+    async with wiring.opened_drain(
+        settings,
+        wiring.open_embedder(settings),
+        owner=wiring.owner_of(str(uuid.uuid4())),
+        options=replace(wiring.drain_options(settings), **chosen),
+        stop=stop,
+    ) as (_, drain):
         report = await drain.run()
-        await embedder.close()
     sys.stdout.write(json.dumps(report.as_dict()) + "\n")
 
 

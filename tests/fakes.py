@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, pause_after
 from embed_pipeline.domain.coverage import Coverage, EntityReading, ReconcilePage, classify
@@ -43,6 +44,7 @@ from embed_pipeline.domain.results import (
     LoadedEntity,
     RecoveredJob,
 )
+from embed_pipeline.domain.tally import Tally
 from embed_pipeline.domain.text import fingerprint, memento_text
 
 ZERO = timedelta(0)
@@ -89,6 +91,7 @@ class FakeQueue:
     turns: int = 0
     requests: dict[str, list[str]] = field(default_factory=dict)
     endings: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    last_recovery: datetime | None = None
 
     @property
     def now(self) -> datetime:
@@ -271,6 +274,34 @@ class FakeQueue:
             self.counters[f"deleted_{job.status}"] += 1
         return len(old)
 
+    async def record_recovery(self) -> None:
+        self.counters["recoveries"] += 1
+        self.last_recovery = self.now
+
+    async def backlog(self, model: str, *, most: int) -> Backlog:
+        counts = await self.counts()
+        mine = [
+            job
+            for job in self.jobs.values()
+            if job.status is JobStatus.PENDING and job.model == model
+        ]
+        later = [job.run_after for job in mine if job.run_after and job.run_after > self.now]
+        due = len(mine) - len(later)
+        return Backlog(
+            at=self.now,
+            due=min(due, most),
+            is_more=due > most,
+            pending=counts[JobStatus.PENDING],
+            processing=counts[JobStatus.PROCESSING],
+            next_due=min(later, default=None),
+            state=await self.state(),
+        )
+
+    @property
+    def oldest_ended(self) -> timedelta | None:
+        ended = [job.processed_at for job in self.jobs.values() if job.processed_at]
+        return self.now - min(ended) if ended else None
+
     # the switch
 
     async def pause(self, *, by: str) -> None:
@@ -300,31 +331,23 @@ class FakeQueue:
 
     async def reconcile(self, model: str) -> ReconcilePage:
         """Compare every entity with its vector, and enqueue what does not fit."""
-        coverage: Counter[Coverage] = Counter()
+        tally = Tally()
         wishes: list[NewJob] = []
-        waiting = 0
         for uid, entity in sorted(self.entities.items()):
             reading = self._reading(uid, entity, model)
             digest = self.hash_of(entity.properties)
             found = classify(reading, model=model, text_hash=digest, dimensions=None)
-            coverage[found] += 1
+            tally.add(reading, found)
             if found is Coverage.CURRENT:
                 continue
-            waiting += reading.job_status in (JobStatus.PENDING, JobStatus.PROCESSING)
             is_lost = reading.job_status is JobStatus.COMPLETED
             wishes.append(NewJob(uid, model, entity.version, text_hash=digest, force=is_lost))
         outcomes = await self.enqueue(wishes) if wishes else []
-        return ReconcilePage(
-            cursor=None,
-            scanned=len(self.entities),
-            coverage={kind: coverage[kind] for kind in Coverage},
-            waiting=waiting,
-            orphaned=0,
-            enqueued=dict(Counter(outcomes)),
-        )
+        return tally.page(cursor=None, orphaned=0, enqueued=dict(Counter(outcomes)))
 
     def _reading(self, uid: str, entity: FakeEntity, model: str) -> EntityReading:
-        keys = {(job.entity_uid, job.model, job.version): job.status for job in self.jobs.values()}
+        key = (uid, model, entity.version)
+        job = next((job for job in self.jobs.values() if _key(job) == key), None)
         return EntityReading(
             uid=uid,
             version=entity.version,
@@ -333,7 +356,9 @@ class FakeQueue:
             vector_model=entity.vector_model,
             vector_hash=entity.vector_hash,
             vector_version=entity.vector_version,
-            job_status=keys.get((uid, model, entity.version)),
+            job_status=job.status if job else None,
+            entity_type=str(entity.properties["entityType"]),
+            is_truncated=job is not None and bool(job.truncated),
         )
 
     # steps

@@ -44,6 +44,16 @@ class OpenAIServer:
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Answer no request until the block ends; ``requests`` starts empty."""
+        self.requests.clear()
+        self.gate.clear()
+        try:
+            yield
+        finally:
+            self.gate.set()
+
     async def embeddings(self, request: Request) -> Response:
         body = await request.json()
         self.requests.append(body)

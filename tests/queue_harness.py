@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, LiteralString, Protocol
 
 from neo4j import AsyncDriver, AsyncManagedTransaction
 
+from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
@@ -31,6 +32,7 @@ VECTOR = [0.5, 0.5, 0.5, 0.5]
 
 WIPE: LiteralString = """
 MATCH (n) WHERE n:EmbedJob OR n:Entity OR n:EmbedLimiter OR n:EmbedQueue OR n:EmbedCounters
+  OR n:EmbedCoverage
 CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 10000 ROWS
 """
 
@@ -146,6 +148,15 @@ class FakeUnderTest(Scenario):
     async def counters(self) -> dict[str, int]:
         return {name: self.fake.counters[name] for name in COUNTERS}
 
+    async def last_recovery(self) -> datetime | None:
+        return self.fake.last_recovery
+
+    async def oldest_ended(self) -> timedelta | None:
+        return self.fake.oldest_ended
+
+    async def backlog(self, model: str = MODEL, *, most: int = 1000) -> Backlog:
+        return await self.fake.backlog(model, most=most)
+
     async def purge(self, retention: timedelta) -> int:
         return await self.fake.purge_terminal(retention=retention)
 
@@ -206,6 +217,15 @@ class Neo4jUnderTest(Scenario):
 
     async def counters(self) -> dict[str, int]:
         return dict((await self.queue.metrics.read()).counters)
+
+    async def last_recovery(self) -> datetime | None:
+        return (await self.queue.metrics.read()).last_recovery
+
+    async def oldest_ended(self) -> timedelta | None:
+        return (await self.queue.metrics.read()).oldest_ended
+
+    async def backlog(self, model: str = MODEL, *, most: int = 1000) -> Backlog:
+        return await self.queue.metrics.backlog(model, most=most)
 
     async def reconcile(self) -> ReconcilePage:
         return await self.queue.reconciler(MODEL).page()

@@ -10,6 +10,7 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 
 COUNTERS: Final = (
+    "recoveries",
     "recovered",
     "exhausted",
     "fenced",
@@ -67,6 +68,10 @@ class QueueMetrics:
     """All failed jobs by category."""
     counters: Mapping[str, int]
     state: QueueState
+    oldest_ended: timedelta | None = None
+    """How long ago the first of the jobs ended that are still kept."""
+    last_recovery: datetime | None = None
+    """When somebody last looked for expired leases, whether there were any or not."""
 
     @property
     def throughput_per_minute(self) -> float:

@@ -186,7 +186,7 @@ def _environment(project: Path) -> dict[str, str]:
 
 
 def _copy(output: IO[str], log: IO[str], on_alarm: Callable[[str], None]) -> None:
-    with log:
+    with log, output:
         for line in output:
             log.write(line)
             log.flush()

@@ -1,4 +1,4 @@
-"""Every setting: its variable, its purpose, its bounds, and the values in effect.
+"""The settings of the queue: variable, purpose and bounds of each, and the values in effect.
 
 Read them with ``load_settings``, which reports all problems at once.
 """
@@ -15,6 +15,7 @@ from embed_pipeline.domain.models import DEFAULT_MODELS, MOCK_PREFIX, MODELS, Pr
 from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
 from embed_pipeline.paths import local_connection_file
 from embed_pipeline.settings.types import (
+    DAY_MS,
     HttpUrl,
     Identifier,
     Neo4jUri,
@@ -32,13 +33,10 @@ PRESETS: Final = {
 
 DEFAULT_LEASE: Final = timedelta(seconds=300)
 DEFAULT_DIMENSIONS: Final = 1536
-DAY_MS: Final = 86_400_000
-
-
 ALLOWED_NAME: Final = "a name of letters, digits and _, not starting with a digit"
 
 
-class Settings(BaseSettings):
+class QueueSettings(BaseSettings):
     """The settings as read; the properties below are the values in effect."""
 
     model_config = SettingsConfigDict(

@@ -19,7 +19,7 @@ from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.neo4j_uri import holds_credentials
 from embed_pipeline.paths import ENV_FILE, project_dir
-from embed_pipeline.settings.fields import Settings
+from embed_pipeline.settings.operations import Settings
 
 PREFIXES: Final = ("EMBED_", "EMBEDDING_")
 COMMAND_LINE_PREFIX: Final = "EMBED_PIPELINE_"
@@ -183,8 +183,9 @@ def _warnings(settings: Settings) -> Iterator[str]:
             yield "OPENAI_BASE_URL is set but not used: set OPENAI_API_KEY too (any text will do)."
     if settings.recovery_interval_ms == 0:
         yield (
-            "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF; jobs of a dead worker stay "
-            "locked until somebody recovers them by hand."
+            "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF at startup, periodically and in "
+            "drains. The leases of a failed Dagster run are still taken back at once; other jobs "
+            "of dead workers stay locked until you run `embed-pipeline recover`."
         )
     elif settings.recovery_interval_ms > _ms(settings.lease):
         worst = (settings.recovery_interval_ms + _ms(settings.lease)) // 1_000
@@ -194,6 +195,7 @@ def _warnings(settings: Settings) -> Iterator[str]:
         )
     for name, value in (
         ("EMBED_JOB_RECOVERY_INTERVAL", settings.recovery_interval_ms),
+        ("EMBED_RECONCILE_INTERVAL", settings.reconcile_interval_ms),
         ("EMBEDDING_RATE_LIMIT_INTERVAL", settings.rate_limit_interval_ms),
     ):
         if hint := _did_you_mean_seconds(name, value):

@@ -1,12 +1,14 @@
 """How a value is read from text, strictly: a value that looks right is right."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from embed_pipeline.domain.entity import IDENTIFIER
 from embed_pipeline.domain.neo4j_uri import is_neo4j_uri
+
+DAY_MS: Final = 86_400_000
 
 
 def _whole_number(value: object) -> object:

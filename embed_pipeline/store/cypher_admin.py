@@ -108,6 +108,12 @@ MATCH (queue:EmbedQueue {name: $queue})
 RETURN queue {.*} AS queue, coalesce($now, datetime.realtime().epochMillis) AS now
 """
 
+STAMP_RECOVERY: Final[LiteralString] = """
+MATCH (counters:EmbedCounters {name: $queue})
+SET counters.last_recovery_at = coalesce($now, datetime.realtime().epochMillis)
+"""
+"""Say that somebody has looked for expired leases just now; the counters are locked."""
+
 SET_QUEUE: Final[LiteralString] = """
 MATCH (queue:EmbedQueue {name: $queue})
 SET queue += $properties

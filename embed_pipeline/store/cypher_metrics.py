@@ -1,4 +1,4 @@
-"""The statements behind the figures; all but the last two cost the same for any queue."""
+"""The statements behind the figures; all but two cost the same for any queue."""
 
 from typing import Final, LiteralString
 
@@ -26,10 +26,44 @@ RETURN now,
   COLLECT {
     MATCH (job:EmbedProcessing) WHERE job.lock_until < now
     RETURN job.lock_until ORDER BY job.lock_until LIMIT 1
-  } AS oldest_expired
+  } AS oldest_expired,
+  COLLECT {
+    MATCH (job:EmbedJob) USING INDEX job:EmbedJob(processed_at)
+    WHERE job.processed_at IS NOT NULL
+    RETURN job.processed_at ORDER BY job.processed_at LIMIT 1
+  } AS oldest_ended
 """
 """Heads of the lanes, and what is overdue. A retry that is not due yet is not waiting for anybody,
 so it does not count as the oldest."""
+
+BACKLOG: Final[LiteralString] = """
+MATCH (queue:EmbedQueue {name: $queue})
+WITH queue, coalesce($now, datetime.realtime().epochMillis) AS now
+RETURN queue {.*} AS queue, now,
+  COUNT {
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, ready_at)
+    WHERE job.model = $model AND job.ready_at IS NOT NULL
+    RETURN job LIMIT $most
+  } + COUNT {
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, suspect_at)
+    WHERE job.model = $model AND job.suspect_at IS NOT NULL
+    RETURN job LIMIT $most
+  } + COUNT {
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, run_after)
+    WHERE job.model = $model AND job.run_after <= now
+    RETURN job LIMIT $most
+  } AS due,
+  COLLECT {
+    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, run_after)
+    WHERE job.model = $model AND job.run_after > now
+    RETURN job.run_after ORDER BY job.model, job.run_after LIMIT 1
+  } AS next_due
+"""
+"""What a lease could take, lane by lane, counted to ``$most``: cost is at most three times that.
+
+Retries have an index by model for this alone: behind those of a model that nobody drains any more
+the due ones of another would not be seen.
+"""
 
 ENDED: Final[LiteralString] = """
 MATCH (job:EmbedJob) WHERE job.processed_at > $since

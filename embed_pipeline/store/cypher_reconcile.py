@@ -13,11 +13,11 @@ RETURN entity.%key% AS uid, version,
   entity.%vector% IS NOT NULL AS has_vector, size(entity.%vector%) AS dimensions,
   entity.%vector_model% AS vector_model, entity.%vector_hash% AS vector_hash,
   entity.%vector_version% AS vector_version,
-  entity {%text%} AS text,
+  entity {%text%} AS text, entity.%type% AS type,
   head(COLLECT {
     MATCH (job:EmbedJob {entity_uid: entity.%key%, model: $model, version: version})
-    RETURN job.status
-  }) AS job_status
+    RETURN job {.status, .truncated}
+  }) AS job
 """
 """A page of current entities in order of their keys, each with its job; walks the index once."""
 
@@ -40,3 +40,18 @@ REMOVE entity.%vector%, entity._embed_lock, entity.%vector_model%, entity.%vecto
 RETURN count(entity) AS orphans
 """
 """Take those vectors out of the index."""
+
+SAVE_COVERAGE: Final[LiteralString] = """
+MERGE (coverage:EmbedCoverage {name: $queue, model: $model})
+SET coverage._lock = $token
+WITH coverage, coalesce($now, datetime.realtime().epochMillis) AS now
+SET coverage.at = now, coverage.report = $report,
+    coverage.entities = $entities, coverage.percent = $percent
+RETURN now
+"""
+"""Keep the sum of the last complete scan; one node per queue and model."""
+
+READ_COVERAGE: Final[LiteralString] = """
+MATCH (coverage:EmbedCoverage {name: $queue, model: $model})
+RETURN coverage.report AS report, coverage.at AS at
+"""

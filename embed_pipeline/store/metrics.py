@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.backlog import Backlog
+from embed_pipeline.domain.errors import ErrorCategory, SchemaError
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics
 from embed_pipeline.store import cypher_metrics as cypher
@@ -17,6 +18,7 @@ from embed_pipeline.store.database import (
     duration_ms,
     fetch,
     fetch_one,
+    from_ms,
     moment,
 )
 from embed_pipeline.store.queue_state import read_state
@@ -39,7 +41,8 @@ class Neo4jQueueMetrics:
             now = lanes["now"]
             ended = await fetch(tx, cypher.ENDED, since=now - duration_ms(window))
             categories = await fetch(tx, cypher.CATEGORIES)
-            counters = await fetch_one(tx, cypher.READ_COUNTERS, queue=self.config.queue)
+            record = await fetch_one(tx, cypher.READ_COUNTERS, queue=self.config.queue)
+            counters = record["counters"] or {}
             queue = await fetch_one(tx, READ_STATE, queue=self.config.queue, now=now_ms)
             by_status = _tally(ended, "status")
             away = lanes["delayed"] + lanes["due_retries"] + lanes["suspects"]
@@ -60,8 +63,41 @@ class Neo4jQueueMetrics:
                 cancelled_in_window=by_status["cancelled"],
                 attempts=dict(sorted(_tally(ended, "attempts").items())),
                 categories={c: _tally(categories, "category")[c.value] for c in ErrorCategory},
-                counters={n: (counters["counters"] or {}).get(n, 0) for n in COUNTERS},
+                counters={name: counters.get(name, 0) for name in COUNTERS},
                 state=read_state(queue["queue"]),
+                oldest_ended=_age(lanes["oldest_ended"], now),
+                last_recovery=from_ms(counters.get("last_recovery_at")),
+            )
+
+        return await self.database.read(work)
+
+    async def backlog(self, model: str, *, most: int) -> Backlog:
+        """Say how much a drain for ``model`` would find; counts due jobs up to ``most``."""
+
+        async def work(tx: Transaction) -> Backlog:
+            records = await fetch(
+                tx,
+                cypher.BACKLOG,
+                queue=self.config.queue,
+                model=model,
+                # One more than wanted tells whether there are more.
+                most=most + 1,
+                now=self.database.now_ms,
+            )
+            if not records:
+                raise SchemaError(
+                    f"there is no queue {self.config.queue!r}; run 'embed-pipeline init'"
+                )
+            [found] = records
+            counts = await fetch_one(tx, COUNT_JOBS)
+            return Backlog(
+                at=moment(found["now"]),
+                due=min(found["due"], most),
+                is_more=found["due"] > most,
+                pending=counts["pending"],
+                processing=counts["processing"],
+                next_due=moment(found["next_due"][0]) if found["next_due"] else None,
+                state=read_state(found["queue"]),
             )
 
         return await self.database.read(work)

@@ -158,6 +158,17 @@ class Neo4jQueueAdmin:
             self.database, queue, token, lambda tx: count(tx, queue, counts, token=token)
         )
 
+    async def record_recovery(self) -> None:
+        """Note that somebody has looked for expired leases, whether there were any or not."""
+        token, queue = new_token(), self.config.queue
+
+        async def work(tx: Transaction) -> None:
+            await fetch(tx, cypher_worker.LOCK_COUNTERS, queue=queue, lock=token)
+            await fetch(tx, cypher.STAMP_RECOVERY, queue=queue, now=self.database.now_ms)
+            await count(tx, queue, {"recoveries": 1}, token=token)
+
+        await write_once(self.database, queue, token, work)
+
     async def _change(
         self,
         which: JobFilter,

@@ -4,23 +4,32 @@ Needs no APOC and no trigger, keeps nothing in memory but a page, and may be sto
 again at any cursor: a page that is done twice enqueues nothing twice.
 """
 
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from embed_pipeline.domain.coverage import Coverage, EntityReading, ReconcilePage, classify
+from embed_pipeline.domain.coverage import (
+    Coverage,
+    CoverageReport,
+    EntityReading,
+    ReconcilePage,
+    classify,
+)
 from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.tally import Tally
 from embed_pipeline.store import cypher_reconcile as cypher
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
+from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one, moment
 from embed_pipeline.store.enqueueing import enqueue
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.shape import for_shape
 from embed_pipeline.store.transactions import new_token, write_once
 
+logger = logging.getLogger(__name__)
+
 PAGE: Final = 500
-_LIVE: Final = (JobStatus.PENDING, JobStatus.PROCESSING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +65,16 @@ class Neo4jReconciler:
             statement = for_shape(cypher.SCAN_ENTITIES, self.config.shape)
             records = await fetch(tx, statement, after=after, limit=limit, model=self.model)
             last = records[-1]["uid"] if len(records) == limit else None
-            coverage: Counter[Coverage] = Counter()
-            waiting = 0
+            tally = Tally()
             wishes: list[NewJob] = []
             for record in records:
                 reading, hash_ = _reading(record.data()), self.config.hash_of(record["text"])
                 found = classify(
                     reading, model=self.model, text_hash=hash_, dimensions=self.config.dimensions
                 )
-                coverage[found] += 1
-                if found in (Coverage.CURRENT, Coverage.UNEMBEDDABLE):
-                    continue
-                if reading.job_status in _LIVE:
-                    waiting += 1
-                wishes.append(self._wish(reading, hash_))
+                tally.add(reading, found)
+                if found not in (Coverage.CURRENT, Coverage.UNEMBEDDABLE):
+                    wishes.append(self._wish(reading, hash_))
             orphaned = await self._orphans(
                 tx, after, last, token=token, clear=clear_orphans and not dry_run
             )
@@ -77,18 +82,44 @@ class Neo4jReconciler:
             if wishes and not dry_run:
                 now = self.database.now_ms
                 outcomes = await enqueue(tx, self.config, wishes, token=token, now=now)
-            return ReconcilePage(
-                cursor=last,
-                scanned=len(records),
-                coverage={kind: coverage[kind] for kind in Coverage},
-                waiting=waiting,
-                orphaned=orphaned,
-                enqueued=dict(Counter(outcomes)),
-            )
+            return tally.page(cursor=last, orphaned=orphaned, enqueued=dict(Counter(outcomes)))
 
         if dry_run:
             return await self.database.read(work)
         return await write_once(self.database, self.config.queue, token, work)
+
+    async def save(self, report: CoverageReport) -> CoverageReport:
+        """Keep the sum of a complete scan for ``last``; it ends now, by the server's time."""
+        token = new_token()
+        record = await self.database.write(
+            lambda tx: fetch_one(
+                tx,
+                cypher.SAVE_COVERAGE,
+                queue=self.config.queue,
+                model=self.model,
+                report=replace(report, at=None).to_json(),
+                entities=report.entities,
+                percent=report.percent,
+                token=token,
+                now=self.database.now_ms,
+            )
+        )
+        return replace(report, at=moment(record["now"]))
+
+    async def last(self) -> CoverageReport | None:
+        """The sum of the last complete scan, without scanning."""
+        records = await self.database.read(
+            lambda tx: fetch(tx, cypher.READ_COVERAGE, queue=self.config.queue, model=self.model)
+        )
+        if not records:
+            return None
+        try:
+            report = CoverageReport.from_json(records[0]["report"])
+        except ValueError as error:
+            # Another version of this program wrote it; the next scan writes it anew.
+            logger.warning("the coverage of the last scan cannot be read: %s", error)
+            return None
+        return replace(report, at=moment(records[0]["at"]))
 
     def _wish(self, reading: EntityReading, hash_: str) -> NewJob:
         # A completed job with this text whose vector is gone: the text alone would not revive it.
@@ -105,7 +136,8 @@ class Neo4jReconciler:
 
 
 def _reading(record: Properties) -> EntityReading:
-    status = record["job_status"]
+    job = record["job"] or {}
+    type_ = record["type"]
     return EntityReading(
         uid=record["uid"],
         version=record["version"],
@@ -114,5 +146,7 @@ def _reading(record: Properties) -> EntityReading:
         vector_model=record["vector_model"],
         vector_hash=record["vector_hash"],
         vector_version=record["vector_version"],
-        job_status=JobStatus(status) if status else None,
+        job_status=JobStatus(job["status"]) if job else None,
+        entity_type="" if type_ is None else str(type_),
+        is_truncated=bool(job.get("truncated")),
     )

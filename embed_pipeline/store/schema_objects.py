@@ -71,6 +71,7 @@ MIGRATIONS: Final = (
             _unique("embed_queue_name", "EmbedQueue", "name"),
             _unique("embed_counters_name", "EmbedCounters", "name"),
             _unique("embed_limiter_name", "EmbedLimiter", "name"),
+            _unique("embed_coverage_name", "EmbedCoverage", "name", "model"),
             _unique("embed_job_id", "EmbedJob", "id"),
             _unique("embed_job_key", "EmbedJob", "entity_uid", "model", "version"),
             # Only terminal jobs have processed_at: retention and throughput.
@@ -80,6 +81,7 @@ MIGRATIONS: Final = (
             _index("embed_pending_age", "EmbedPending", "model", "ready_at"),
             _index("embed_pending_ready", "EmbedPending", "ready_at"),
             _index("embed_pending_delayed", "EmbedPending", "run_after"),
+            _index("embed_pending_retry", "EmbedPending", "model", "run_after"),
             _index("embed_pending_suspect", "EmbedPending", "model", "suspect_at"),
             _index("embed_processing_expiry", "EmbedProcessing", "lock_until"),
         ),

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import CriticalError
@@ -25,9 +25,6 @@ from embed_pipeline.worker.report import DrainReport, Ending
 from embed_pipeline.worker.settling import Settler
 
 logger = logging.getLogger(__name__)
-
-LOOKS_BEFORE_EMPTY: Final = 2
-"""An empty lease is not an empty queue: others may have given jobs back a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +139,7 @@ class Drain:
         if self._resume_at > self._deadline:
             self.report.reason = "the rate limit lasts longer than the time left"
             return Ending.BUDGET
-        is_empty = self._intake.empty_in_a_row >= LOOKS_BEFORE_EMPTY
-        return Ending.EMPTY if is_empty and self._options.until_empty else None
+        return Ending.EMPTY if self._intake.is_dry and self._options.until_empty else None
 
     async def _send(self) -> None:
         """Start requests for what is ready, as many as may be under way and as the limit allows."""

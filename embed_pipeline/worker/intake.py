@@ -18,6 +18,9 @@ from embed_pipeline.worker.report import DrainReport
 if TYPE_CHECKING:
     from embed_pipeline.worker.engine import Parts
 
+LOOKS_BEFORE_EMPTY: Final = 2
+"""An empty lease is not an empty queue: others may have given jobs back a moment later."""
+
 LEASES_BETWEEN_SUSPECTS: Final = 10
 """A busy drain lets its work run dry so often, to give a suspect the place it needs: alone."""
 
@@ -47,7 +50,8 @@ class Intake:
         self._leases = 0
         self._holds_suspect = False
         self._look_again_at = 0.0
-        self.empty_in_a_row = 0
+        self._silent_since = 0.0
+        self._empty_in_a_row = 0
         self.refusal: str | None = None
         limits = parts.embedder.limits
         inputs = min(limits.inputs, options.jobs_per_request or limits.inputs)
@@ -70,6 +74,13 @@ class Intake:
             return False
         return not len(self._holdings) or not (self._holds_suspect or self._is_suspects_turn)
 
+    @property
+    def is_dry(self) -> bool:
+        """Say whether it has looked long enough in vain."""
+        silence = time.monotonic() - self._silent_since
+        is_over = silence >= self._options.linger.total_seconds()
+        return is_over and self._empty_in_a_row >= LOOKS_BEFORE_EMPTY
+
     async def take(self) -> Batch:
         """Lease jobs and make requests of them."""
         lane = self._lane()
@@ -81,6 +92,8 @@ class Intake:
             duration=self._options.lease,
             lane=lane,
         )
+        if batch.jobs or not self._leases:
+            self._silent_since = time.monotonic()
         self._leases += 1
         deadline = asked_at + self._options.lease.total_seconds()
         self._holdings.add((leased.lease for leased in batch.jobs), deadline=deadline)
@@ -94,7 +107,7 @@ class Intake:
             if self.refusal is None:
                 self._note_empty(lane)
             return Batch()
-        self.empty_in_a_row = 0
+        self._empty_in_a_row = 0
         return await self._prepare(batch.jobs)
 
     def look_again(self) -> None:
@@ -103,8 +116,9 @@ class Intake:
 
     def _note_empty(self, lane: Lane) -> None:
         if lane is Lane.ANY:
-            self.empty_in_a_row += 1
-        if lane is Lane.HEALTHY or (lane is Lane.ANY and not self._options.until_empty):
+            self._empty_in_a_row += 1
+        stays = not self._options.until_empty or self._options.linger
+        if lane is Lane.HEALTHY or (lane is Lane.ANY and stays):
             self._look_again_at = time.monotonic() + self._options.idle_pause.total_seconds()
 
     @property
@@ -114,7 +128,9 @@ class Intake:
     def _lane(self) -> Lane:
         if len(self._holdings):
             return Lane.HEALTHY
-        return Lane.SUSPECT if self._is_suspects_turn else Lane.ANY
+        # With nothing due there is nobody to let pass, and any look finds a suspect, too.
+        is_idle = self._empty_in_a_row > 0
+        return Lane.SUSPECT if self._is_suspects_turn and not is_idle else Lane.ANY
 
     async def _prepare(self, jobs: Sequence[LeasedJob]) -> Batch:
         loaded = await self._parts.store.load([leased.lease for leased in jobs])

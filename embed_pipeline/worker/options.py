@@ -21,8 +21,12 @@ class DrainOptions:
     max_time: timedelta | None = None
     until_empty: bool = True
     """End when nothing is due; otherwise wait for more until the budget is used."""
+    linger: timedelta = timedelta(0)
+    """Before it ends with nothing due, a drain looks for more until its last jobs (or its first
+    look) are so long ago: a job that comes meanwhile needs no new drain."""
     jobs_per_lease: int = 2_048
     jobs_per_request: int | None = None
     """At most so many texts per request; the provider's own limit if not set."""
     requests_at_once: int = 4
     idle_pause: timedelta = timedelta(seconds=1)
+    """Time between two looks at a queue that has nothing due."""

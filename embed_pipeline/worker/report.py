@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.prices import cost_of
@@ -18,6 +18,9 @@ class Ending(StrEnum):
     CLOSED = "the queue gives out no jobs"
     CRITICAL = "nothing can work until somebody acts"
     HEARTBEAT = "its heartbeats did not reach the database"
+
+
+FAULTS: Final = (Ending.CRITICAL, Ending.HEARTBEAT)
 
 
 @dataclass(slots=True)
@@ -59,6 +62,14 @@ class DrainReport:
     def cost_usd(self) -> float | None:
         """What the provider charges for the tokens; None where its price is not known."""
         return cost_of(self.model, self.tokens)
+
+    @property
+    def fault(self) -> str | None:
+        """One sentence for a drain that somebody must look after; None for any other."""
+        if self.ending not in FAULTS:
+            return None
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"The drain gave up, {self.ending}{reason}; its jobs are given back"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, for metadata and logs."""

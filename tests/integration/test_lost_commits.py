@@ -14,6 +14,7 @@ from neo4j import AsyncDriver
 from neo4j.exceptions import IncompleteCommit, Neo4jError
 
 from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
@@ -522,6 +523,21 @@ async def test_what_a_worker_counts_is_added_once(
     await lossy.admin.count({"requests": 1, "tokens": 40})
 
     assert await counted(queue) == {"requests": 1, "tokens": 40}
+
+
+@often
+async def test_a_recovery_is_recorded_once(queue: Neo4jUnderTest, lossy: Neo4jUnderTest) -> None:
+    await lossy.admin.record_recovery()
+
+    assert await counted(queue) == {"recoveries": 1}
+    assert await queue.last_recovery() == queue.clock.now
+
+
+async def test_the_sum_of_a_scan_is_kept_once(queue: Neo4jUnderTest, lossy: Neo4jUnderTest) -> None:
+    report = await lossy.queue.reconciler(MODEL).save(CoverageReport(MODEL, entities=7))
+
+    assert await queue.queue.reconciler(MODEL).last() == report
+    assert await queue.run("MATCH (c:EmbedCoverage) RETURN count(c) AS n") == [{"n": 1}]
 
 
 # Asking whether a try was committed must not turn the order of locks around.

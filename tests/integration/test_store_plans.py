@@ -1,10 +1,11 @@
 """Query plans: what costs the batch today must not cost the queue tomorrow."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 
+from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.store import (
     completing,
@@ -40,6 +41,7 @@ def hits(plan: dict[str, Any]) -> int:
 
 PARAMETERS = {
     **dict.fromkeys(("limit", "sweep", "oldest", "slots", "duration", "grace", "longest"), 10),
+    **dict.fromkeys(("most", "entities", "percent"), 10),
     **dict.fromkeys(("token", "since", "cutoff", "retention", "now"), 1),
     "queue": "default",
     "ids": ["x"],
@@ -51,6 +53,7 @@ PARAMETERS = {
     "until": None,
     "model": MODEL,
     "counts": {},
+    "report": "{}",
 }
 INDEXED = {
     "lease": cypher_worker.READ_QUEUE,
@@ -67,9 +70,12 @@ INDEXED = {
     "counts": cypher_admin.COUNT_JOBS,
     "page": cypher_admin.SCAN_JOBS,
     "ended": cypher_metrics.ENDED,
+    "backlog": cypher_metrics.BACKLOG,
     "purge": cypher_purge.OUTER,
     "reconcile": for_shape(cypher_reconcile.SCAN_ENTITIES, SHAPE),
     "orphans": for_shape(cypher_reconcile.COUNT_ORPHANS, SHAPE),
+    "save coverage": cypher_reconcile.SAVE_COVERAGE,
+    "read coverage": cypher_reconcile.READ_COVERAGE,
 }
 FILTER = dict.fromkeys(
     (
@@ -93,11 +99,12 @@ async def test_no_statement_scans_a_label_or_sorts_the_backlog(
     assert not [op for op in operators(plan) if op in SCANS]
 
 
-def test_every_lane_names_its_index() -> None:
+@pytest.mark.parametrize("statement", [cypher_worker.READ_QUEUE, cypher_metrics.BACKLOG])
+def test_every_lane_names_its_index(statement: str) -> None:
     """Left to itself the planner may sort; whether it does depends on its statistics of the day."""
-    lanes = cypher_worker.READ_QUEUE.count("MATCH (job:EmbedPending)")
+    lanes = statement.count("MATCH (job:EmbedPending)")
 
-    assert cypher_worker.READ_QUEUE.count("USING INDEX job:EmbedPending") == lanes == 4
+    assert statement.count("USING INDEX job:EmbedPending") == lanes == 4
 
 
 async def test_the_heads_of_the_lanes_are_not_sorted_for_metrics(queue: Neo4jUnderTest) -> None:
@@ -118,6 +125,36 @@ async def test_counts_are_read_from_the_count_store(queue: Neo4jUnderTest) -> No
         profile: Any = (await result.consume()).profile
 
     assert hits(profile) <= 6
+
+
+async def test_the_backlog_costs_what_is_counted_however_long_the_queue_is(
+    queue: Neo4jUnderTest,
+) -> None:
+    await grow(queue, 5_000)
+    await grow(queue, 5_000, model="other-model", run_after=1)
+    await grow(queue, 5_000, run_after=1)
+    await grow(queue, 5_000, run_after=database.to_ms(queue.clock.now) * 2)
+
+    assert await hits_of(queue, cypher_metrics.BACKLOG, most=10) < 100
+
+
+async def test_the_oldest_ended_job_costs_the_same_for_any_history(queue: Neo4jUnderTest) -> None:
+    await queue.in_state("ada", JobStatus.COMPLETED)
+    few = await hits_of(queue, cypher_metrics.LANES)
+    await queue.run(
+        "UNWIND range(1, 5000) AS n CREATE (:EmbedJob:EmbedCompleted {id: 'x' + n,"
+        " entity_uid: 'x' + n, model: 'm', version: 1, status: 'completed', processed_at: n})"
+    )
+
+    assert await hits_of(queue, cypher_metrics.LANES) <= few
+
+
+async def hits_of(queue: Neo4jUnderTest, statement: LiteralString, **changes: Any) -> int:
+    parameters = {**PARAMETERS, **changes, "now": database.to_ms(queue.clock.now)}
+    async with queue.driver.session(database=queue.database) as session:
+        result = await session.run("PROFILE " + statement, parameters)
+        profile: Any = (await result.consume()).profile
+    return hits(profile)
 
 
 @pytest.fixture
@@ -194,19 +231,23 @@ async def test_a_batch_costs_the_same_in_a_queue_a_hundred_times_as_long(
     assert few["recover nothing"] < 10
 
 
-async def grow(queue: Neo4jUnderTest, number: int) -> None:
+async def grow(
+    queue: Neo4jUnderTest, number: int, *, model: str = MODEL, run_after: int | None = None
+) -> None:
     """Many more pending jobs, written past the store to save time."""
     await queue.run(
         """
         UNWIND range(1, $number) AS n
         CALL (n) {
-          CREATE (:EmbedJob:EmbedPending {id: randomUUID(), entity_uid: 'more' + n, model: $model,
-            version: 1, status: 'pending', priority: n % 3, urgency: -(n % 3), attempts: 0,
-            max_attempts: 3, fence: 0, expiries: 0, created_at: $at + n, queued_at: $at + n,
-            ready_at: $at + n})
+          CREATE (:EmbedJob:EmbedPending {id: randomUUID(), entity_uid: randomUUID(), model: $model,
+            version: 1, status: 'pending', priority: n % 3, attempts: 0, max_attempts: 3, fence: 0,
+            expiries: 0, created_at: $at + n, queued_at: $at + n, run_after: $run_after + n,
+            urgency: CASE WHEN $run_after IS NULL THEN -(n % 3) END,
+            ready_at: CASE WHEN $run_after IS NULL THEN $at + n END})
         } IN TRANSACTIONS OF 10000 ROWS
         """,
         number=number,
-        model=MODEL,
+        model=model,
+        run_after=run_after,
         at=database.to_ms(queue.clock.now),
     )

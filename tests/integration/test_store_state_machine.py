@@ -265,6 +265,16 @@ class QueueMachine(RuleBasedStateMachine):
     def reconcile(self) -> None:
         self.both(lambda queue: queue.reconcile())
 
+    @rule()
+    def record_recovery(self) -> None:
+        self.both(lambda queue: queue.admin.record_recovery())
+        self.both(lambda queue: queue.last_recovery())
+
+    @rule(most=st.integers(1, 4), model=st.sampled_from([MODEL, "other-model"]))
+    def look_at_the_backlog(self, most: int, model: str) -> None:
+        self.both(lambda queue: queue.backlog(model, most=most))
+        self.both(lambda queue: queue.oldest_ended())
+
     @rule(uid=uids, text=texts, priority=st.integers(-1, 1))
     def enqueue_in_a_transaction_of_the_caller(self, uid: str, text: str, priority: int) -> None:
         wish = NewJob(uid, MODEL, 1, priority, hash_for(uid, text))

@@ -37,6 +37,10 @@ def test_defaults_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch
     assert (settings.recovery_interval_ms, settings.recovery_grace_ms) == (60_000, 0)
     assert (settings.lease, settings.heartbeat) == (timedelta(minutes=5), timedelta(seconds=100))
     assert settings.max_attempts == 3
+    assert (settings.drains_at_once, settings.run_retention_days) == (2, 14)
+    assert (settings.metrics_interval_ms, settings.reconcile_interval_ms) == (60_000, 60_000)
+    assert settings.objective_age_ms == 900_000
+    assert (settings.objective_failed_percent, settings.objective_coverage_percent) == (1, 95)
     assert settings.neo4j_uri == "bolt://127.0.0.1:7687"
     assert settings.uses_bundled_server
 
@@ -98,6 +102,23 @@ def test_m23_retention_from_7_to_30_is_accepted(
         ("EMBED_ENTITY_LABEL", "Entity) DETACH DELETE (n"),
         ("EMBED_ENTITY_KEY", "na`me"),
         ("EMBED_ENTITY_VECTOR", "1st"),
+        ("EMBED_DRAINS_AT_ONCE", "0"),
+        ("EMBED_DRAINS_AT_ONCE", "1001"),
+        ("EMBED_DRAINS_AT_ONCE", "two"),
+        ("EMBED_METRICS_INTERVAL", "4999"),
+        ("EMBED_METRICS_INTERVAL", "86400001"),
+        ("EMBED_RECONCILE_INTERVAL", "-1"),
+        ("EMBED_RECONCILE_INTERVAL", "86400001"),
+        ("EMBED_RUN_RETENTION_DAYS", "0"),
+        ("EMBED_RUN_RETENTION_DAYS", "3651"),
+        ("EMBED_OBJECTIVE_AGE_MS", "0"),
+        ("EMBED_OBJECTIVE_AGE_MS", "2592000001"),
+        ("EMBED_OBJECTIVE_FAILED_PERCENT", "-1"),
+        ("EMBED_OBJECTIVE_FAILED_PERCENT", "101"),
+        ("EMBED_OBJECTIVE_FAILED_PERCENT", "0.5"),
+        ("EMBED_OBJECTIVE_COVERAGE_PERCENT", "-1"),
+        ("EMBED_OBJECTIVE_COVERAGE_PERCENT", "101"),
+        ("EMBED_OBJECTIVE_COVERAGE_PERCENT", "95%"),
     ],
 )
 def test_a_bad_value_is_refused_with_variable_value_and_what_is_allowed(
@@ -110,21 +131,42 @@ def test_a_bad_value_is_refused_with_variable_value_and_what_is_allowed(
     assert f"{variable} is {value!r}; it must be {allowed}." in message
 
 
+@pytest.mark.parametrize(
+    ("variable", "field", "lowest", "highest"),
+    [
+        ("EMBED_DRAINS_AT_ONCE", "drains_at_once", 1, 1_000),
+        ("EMBED_METRICS_INTERVAL", "metrics_interval_ms", 5_000, 86_400_000),
+        ("EMBED_RECONCILE_INTERVAL", "reconcile_interval_ms", 0, 86_400_000),
+        ("EMBED_RUN_RETENTION_DAYS", "run_retention_days", 1, 3_650),
+        ("EMBED_OBJECTIVE_AGE_MS", "objective_age_ms", 1_000, 2_592_000_000),
+        ("EMBED_OBJECTIVE_FAILED_PERCENT", "objective_failed_percent", 0, 100),
+        ("EMBED_OBJECTIVE_COVERAGE_PERCENT", "objective_coverage_percent", 0, 100),
+    ],
+)
+def test_the_bounds_themselves_are_accepted(
+    monkeypatch: pytest.MonkeyPatch, variable: str, field: str, lowest: int, highest: int
+) -> None:
+    for bound in (lowest, highest):
+        assert getattr(load(monkeypatch, **{variable: str(bound)}), field) == bound
+
+
 def test_all_problems_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refusal(
         monkeypatch,
         **{
             RETENTION: "31",
             "EMBED_JOB_RECOVERY_INTERVAL": "-5",
+            "EMBED_DRAINS_AT_ONCE": "0",
             "EMBEDDING_PROVIDER": "openai",
             "EMBED_JOB_LOCK_DURATION_MS": "10000",
             "EMBED_JOB_HEARTBEAT_INTERVAL_MS": "6000",
         },
     )
 
-    assert message.startswith("4 settings are wrong:")
+    assert message.startswith("5 settings are wrong:")
     assert f"{RETENTION} is '31'" in message
     assert "EMBED_JOB_RECOVERY_INTERVAL is '-5'" in message
+    assert "EMBED_DRAINS_AT_ONCE is '0'" in message
     assert "OPENAI_API_KEY is not set, but EMBEDDING_PROVIDER is 'openai'" in message
     assert "EMBED_JOB_HEARTBEAT_INTERVAL_MS is 6000; it must be at most half" in message
 
@@ -186,14 +228,28 @@ def test_heartbeat_may_be_half_of_the_lease_and_not_more(
         assert "EMBED_JOB_HEARTBEAT_INTERVAL_MS is 30001" in refusal(monkeypatch, **environment)
 
 
-def test_m4_interval_0_is_accepted_and_said_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load(monkeypatch, EMBED_JOB_RECOVERY_INTERVAL="0")
+def test_m4_interval_0_is_accepted_and_said_aloud_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, EMBED_JOB_RECOVERY_INTERVAL="0", OPENAI_API_KEY="k")
 
     assert settings.recovery_interval_ms == 0
-    assert any("recovery is OFF" in text for text in warnings(settings))
+    [warning] = warnings(settings)
+    assert "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF" in warning
+    assert "at startup, periodically and in drains" in warning
+    assert "failed Dagster run are still taken back at once" in warning
+    assert "`embed-pipeline recover`" in warning
+    assert "\n" not in warning
 
 
-@pytest.mark.parametrize("variable", ["EMBED_JOB_RECOVERY_INTERVAL", "EMBED_JOB_LOCK_DURATION_MS"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "EMBED_JOB_RECOVERY_INTERVAL",
+        "EMBED_JOB_LOCK_DURATION_MS",
+        "EMBED_METRICS_INTERVAL",
+        "EMBED_RECONCILE_INTERVAL",
+        "EMBED_OBJECTIVE_AGE_MS",
+    ],
+)
 def test_60_where_60000_was_meant_is_asked_about(
     monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:

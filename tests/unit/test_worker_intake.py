@@ -1,6 +1,7 @@
 """When a drain asks for jobs, and when it must not."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.text import RECIPE, render_for
 from embed_pipeline.embedding.mock import MockEmbedder
+from embed_pipeline.worker import intake as intake_module
 from embed_pipeline.worker.engine import Parts
 from embed_pipeline.worker.holdings import Holdings
 from embed_pipeline.worker.intake import Intake
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
-from tests.fakes import FakeQueue, FakeRateLimiter
+from tests.fakes import FakeClock, FakeQueue, FakeRateLimiter
 
 MODEL = "mock-model"
 
@@ -84,3 +86,38 @@ async def test_a_busy_worker_lets_its_work_run_dry_for_a_suspect(
     await given_suspect(queue)
     [[item]] = (await intake.take()).requests
     assert item.leased.job.is_suspect
+
+
+@pytest.mark.parametrize(
+    "options", [{"linger": timedelta(hours=1)}, {"until_empty": False}], ids=["lingers", "stays"]
+)
+async def test_a_worker_that_waits_for_jobs_looks_once_per_pause(
+    intake: Intake, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    clock = FakeClock()
+    moved = SimpleNamespace(monotonic=lambda: clock().timestamp())
+    monkeypatch.setattr(intake_module, "time", moved)
+    intake._options = DrainOptions(**options)
+
+    looks = 0
+    for _ in range(30):
+        while intake.may_lease:
+            await intake.take()
+            looks += 1
+        clock.advance(intake._options.idle_pause)
+
+    assert looks == 30
+
+
+async def test_a_worker_that_waits_for_jobs_never_looks_for_suspects_only(
+    queue: FakeQueue, intake: Intake
+) -> None:
+    intake._options = DrainOptions(linger=timedelta(hours=1))
+    for _ in range(9):
+        await intake.take()
+    queue.put_entity("late", "text")
+    await queue.enqueue([NewJob("late", MODEL)])
+
+    [[item]] = (await intake.take()).requests
+
+    assert item.leased.job.entity_uid == "late"

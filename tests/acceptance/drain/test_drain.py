@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+import time
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.worker import intake
 from embed_pipeline.worker.report import Ending
 from tests.drain_harness import DrainUnderTest, until
 from tests.fakes import FakeClock
@@ -472,6 +475,29 @@ async def test_a_budget_is_kept(
     assert report.completed == completed
     assert report.ending is Ending.BUDGET
     assert (await queue.counted())["pending"] == 20 - completed
+
+
+async def test_a_lingering_drain_embeds_what_comes_and_then_ends_with_nothing_held(
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = 0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3_600 * hours)
+    monkeypatch.setattr(intake, "time", clock)
+    await queue.given(3)
+
+    async with queue.drain(linger=timedelta(hours=1)) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: drain.report.completed == 3)
+        in_between = await queue.counted()
+        await queue.given(2, prefix="late")
+        await until(lambda: drain.report.completed == 5)
+        hours = 1
+        report = await running
+
+    assert in_between == {"completed": 3}
+    assert await queue.counted() == {"completed": 5}
+    assert (report.completed, report.ending) == (5, Ending.EMPTY)
+    assert await queue.vector("late1") is not None
 
 
 async def test_jobs_of_another_model_are_left_alone(queue: DrainUnderTest) -> None:

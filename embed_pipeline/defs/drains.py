@@ -1,0 +1,157 @@
+"""The drain as a Dagster job: one op, one process, one report."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+import dagster as dg
+from pydantic import Field
+
+from embed_pipeline import wiring
+from embed_pipeline.defs.metadata import plain
+from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
+from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
+from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.report import DrainReport, Ending
+from embed_pipeline.worker.stopping import stopped_by_signals
+
+DEFAULT_MINUTES: Final = 10
+SLACK: Final = timedelta(minutes=5)
+"""For the start of the process, the last requests and giving back."""
+
+logger = logging.getLogger(__name__)
+
+
+class DrainConfig(dg.Config):
+    """How much one drain may do, and how."""
+
+    max_minutes: int = Field(
+        default=DEFAULT_MINUTES,
+        ge=1,
+        le=720,
+        description="End after so many minutes, 1 to 720. The sensor starts the next drain.",
+    )
+    max_jobs: int | None = Field(
+        default=None, ge=1, description="End after so many jobs, from 1; empty is no limit."
+    )
+    linger_seconds: int = Field(
+        default=15,
+        ge=0,
+        le=3_600,
+        description="Wait so long for new jobs when nothing is left, 0 to 3600: starting a new "
+        "run costs seconds.",
+    )
+    requests_at_once: int = Field(
+        default=DrainOptions().requests_at_once,
+        ge=1,
+        le=64,
+        description="Requests to the provider at the same time, 1 to 64. The rate limit holds "
+        "over all drains together, whatever stands here.",
+    )
+    jobs_per_request: int | None = Field(
+        default=None,
+        ge=1,
+        le=2_048,
+        description="At most so many texts in one request, 1 to 2048; empty is what the provider "
+        "allows.",
+    )
+
+    def applied_to(self, options: DrainOptions) -> DrainOptions:
+        """The deployment's options with what was asked for."""
+        return replace(
+            options,
+            max_time=timedelta(minutes=self.max_minutes),
+            max_jobs=self.max_jobs,
+            linger=timedelta(seconds=self.linger_seconds),
+            requests_at_once=self.requests_at_once,
+            jobs_per_request=self.jobs_per_request,
+        )
+
+
+@dg.op
+def drain(
+    context: dg.OpExecutionContext,
+    config: DrainConfig,
+    neo4j: Neo4jResource,
+    embedder: EmbedderResource,
+) -> None:
+    """Lease, embed and complete jobs until nothing is left or the budget is used."""
+    longest = timedelta(minutes=config.max_minutes) + SLACK
+    mark_worker(context.instance, context.run_id, longest=longest)
+    try:
+        report = asyncio.run(_drain(context, config, neo4j, embedder))
+    except EmbedPipelineError as error:
+        raise dg.Failure(str(error)) from None
+    if report.fault:
+        raise dg.Failure(report.fault, metadata=plain(report.as_dict()))
+    if report.ending is Ending.STOPPED:
+        # Without it the run would end as a success.
+        raise dg.DagsterExecutionInterruptedError
+
+
+async def _drain(
+    context: dg.OpExecutionContext,
+    config: DrainConfig,
+    neo4j: Neo4jResource,
+    embedder: EmbedderResource,
+) -> DrainReport:
+    settings, stop = neo4j.settings, asyncio.Event()
+    # Dagster's own handlers would strike anywhere in the loop or the driver.
+    with stopped_by_signals(stop, context.log.info):
+        async with wiring.opened_drain(
+            settings,
+            embedder.open(settings),
+            owner=wiring.owner_of(context.run_id),
+            options=config.applied_to(wiring.drain_options(settings)),
+            stop=stop,
+        ) as (_, work):
+            try:
+                return await work.run()
+            finally:
+                _tell(context, config, work.report)
+
+
+def _tell(context: dg.OpExecutionContext, config: DrainConfig, report: DrainReport) -> None:
+    """Attach the report to the run, and to the asset in a way that outlives the run."""
+    ending = report.ending or "an error cut it short"
+    reason = f" ({report.reason})" if report.reason else ""
+    context.log.info(
+        f"{report.completed} completed, {sum(report.failed.values())} failed, {report.retried} to "
+        f"be tried again, {report.released + report.given_back} given back; ended because "
+        f"{ending}{reason}"
+    )
+    figures = plain(report.as_dict())
+    context.add_output_metadata(figures)
+    context.instance.report_runless_asset_event(
+        dg.AssetMaterialization(
+            "entity_embeddings",
+            description=f"Drain {context.run_id}: {report.completed} completed; {ending}",
+            metadata={
+                **{f"drain_{name}": value for name, value in figures.items()},
+                "drain_run_id": context.run_id,
+                "drain_config": config.model_dump(),
+            },
+        )
+    )
+
+
+@dg.job(
+    name=DRAIN_JOB,
+    executor_def=dg.in_process_executor,
+    tags={
+        DRAIN_TAG: "true",
+        # Until the op has said what it really is.
+        MAX_RUNTIME_TAG: str(int((timedelta(minutes=DEFAULT_MINUTES) + SLACK).total_seconds())),
+    },
+)
+def drain_embed_queue() -> None:
+    """Embed what waits in the queue.
+
+    The sensor embed_backlog starts this whenever jobs are due; start it by hand to go on at once,
+    or with another budget. Terminating it is safe: it takes no new jobs, gives requests in flight
+    30 seconds, and gives everything else back untried.
+    """
+    drain()

@@ -1,0 +1,151 @@
+"""Jobs that change other jobs by filter: preview first, then for real."""
+
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from embed_pipeline.defs.metadata import ids
+from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.results import BulkReport
+from embed_pipeline.selecting import job_filter, to_retry
+from embed_pipeline.settings import Settings
+from embed_pipeline.store.queue import Queue
+
+
+class Category(Enum):
+    """Why a job failed."""
+
+    TRANSIENT = ErrorCategory.TRANSIENT.value
+    PERMANENT = ErrorCategory.PERMANENT.value
+    CRITICAL = ErrorCategory.CRITICAL.value
+
+
+class LiveStatus(Enum):
+    """States in which a job can be cancelled."""
+
+    PENDING = JobStatus.PENDING.value
+    PROCESSING = JobStatus.PROCESSING.value
+
+
+class Selection(dg.Config):
+    """Which jobs; all conditions must hold, one that is empty does not matter."""
+
+    preview: bool = Field(
+        default=True,
+        description="Only say how many jobs it would be and show some. Set it to false to do it.",
+    )
+    all_jobs: bool = Field(
+        default=False, description="Must be true if no condition is given: everything is meant."
+    )
+    job_ids: list[str] = Field(default=[], description="Ids of jobs.")
+    entity_keys: list[str] = Field(default=[], description="Keys of entities.")
+    model: str | None = Field(
+        default=None, max_length=128, description="Name of an embedding model."
+    )
+    categories: list[Category] = Field(
+        default=[], description="Categories of the last error: TRANSIENT, PERMANENT, CRITICAL."
+    )
+    older_than_hours: float | None = Field(
+        default=None, ge=0, le=8_760, description="Created more than so many hours ago, 0 to 8760."
+    )
+
+    def conditions(self) -> dict[str, Any]:
+        """What was said, for ``job_filter``."""
+        hours = self.older_than_hours
+        return {
+            "ids": self.job_ids,
+            "entities": self.entity_keys,
+            "model": self.model,
+            "categories": [ErrorCategory(category.value) for category in self.categories],
+            "older_than": None if hours is None else timedelta(hours=hours),
+            "everything": self.all_jobs or self.preview,
+        }
+
+
+class RetryConfig(Selection):
+    """Which failed jobs are tried again; without categories all but PERMANENT ones."""
+
+
+class CancelConfig(Selection):
+    """Which pending or processing jobs are cancelled."""
+
+    statuses: list[LiveStatus] = Field(
+        default=[], description="PENDING, PROCESSING; empty is both."
+    )
+    owner: str | None = Field(
+        default=None, max_length=256, description="Held by this worker or Dagster run."
+    )
+    reason: str = Field(default="", max_length=500, description="Stands on the jobs, for others.")
+
+    def conditions(self) -> dict[str, Any]:
+        """What was said, for ``job_filter``."""
+        statuses = [JobStatus(status.value) for status in self.statuses]
+        return {**super().conditions(), "statuses": statuses, "owner": self.owner}
+
+
+@dg.op
+def retry_jobs(context: dg.OpExecutionContext, config: RetryConfig, neo4j: Neo4jResource) -> None:
+    """Give failed jobs a fresh start."""
+
+    async def work(queue: Queue, _settings: Settings) -> BulkReport:
+        which = to_retry(await job_filter(queue, **config.conditions()))
+        return await queue.admin.retry_failed(which, preview=config.preview)
+
+    _report(context, neo4j.with_queue(work), "tried again")
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def retry_failed_jobs() -> None:
+    """Give failed jobs a fresh start: pending, no attempts, no error.
+
+    Without categories all but PERMANENT ones, which would fail again. Each retry costs a request
+    and its tokens. The first launch is a preview; set preview: false to do it.
+    """
+    retry_jobs()
+
+
+@dg.op
+def cancel_by_filter(
+    context: dg.OpExecutionContext, config: CancelConfig, neo4j: Neo4jResource
+) -> None:
+    """Cancel pending and processing jobs."""
+    by = f"Dagster run {context.run_id}"
+
+    async def work(queue: Queue, _settings: Settings) -> BulkReport:
+        which = await job_filter(queue, **config.conditions())
+        return await queue.admin.cancel(which, by=by, reason=config.reason, preview=config.preview)
+
+    _report(context, neo4j.with_queue(work), "cancelled")
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def cancel_jobs() -> None:
+    """Cancel pending and processing jobs.
+
+    A worker that holds one of them stops before it writes; no vector of a cancelled job is stored.
+    The first launch is a preview; set preview: false to do it.
+    """
+    cancel_by_filter()
+
+
+def _report(context: dg.OpExecutionContext, report: BulkReport, done: str) -> None:
+    counts: dict[str, Any] = {status.value: n for status, n in report.counts.items()}
+    if report.is_preview:
+        context.log.info(
+            f"{report.count} jobs would be {done}; nothing was changed. Launch again with "
+            "preview: false to do it"
+        )
+    else:
+        context.log.info(f"{report.count} jobs {done}")
+    context.add_output_metadata(
+        {
+            f"would_be_{done}" if report.is_preview else done: report.count,
+            **counts,
+            **ids(report.job_ids),
+        }
+    )

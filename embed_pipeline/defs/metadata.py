@@ -1,0 +1,125 @@
+"""Figures, tables and small charts as Dagster shows them."""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import dagster as dg
+
+from embed_pipeline.domain.coverage import Coverage, CoverageReport
+from embed_pipeline.domain.figures import coverage_figures, queue_figures
+from embed_pipeline.domain.health import Reading
+from embed_pipeline.domain.models import MOCK_PREFIX
+
+SHOWN: Final = 100
+"""Rows of a table; whoever needs more asks the queue."""
+COLOURS: Final = {
+    Coverage.CURRENT: "#2a9d5c",
+    Coverage.STALE: "#e9a23b",
+    Coverage.MISSING: "#d64545",
+    Coverage.WRONG_MODEL: "#8e5bb5",
+    Coverage.UNEMBEDDABLE: "#8a8f98",
+}
+_BAR: Final = 320
+_ROW: Final = 22
+_NOT_XML: Final = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Control characters, which XML refuses even when they are escaped."""
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is there; Dagster draws numbers and refuses None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    """A table with the columns of its first row."""
+    records = [dg.TableRecord(dict(row)) for row in list(rows)[:SHOWN]]
+    return dg.MetadataValue.table(records, schema=None if records else dg.TableSchema(columns=[]))
+
+
+def of_queue(reading: Reading) -> dict[str, Any]:
+    """Every figure of a reading, for one materialization of the queue's metrics."""
+    if reading.metrics is None:
+        raise dg.Failure(f"The queue cannot be read: {reading.schema_problem}")
+    figures: dict[str, Any] = queue_figures(reading.metrics, model=reading.model)
+    if reading.coverage is not None:
+        figures |= coverage_figures(reading.coverage)
+    return {**figures, "model": reading.model, **_warning(reading.model)}
+
+
+def of_coverage(report: CoverageReport) -> dict[str, Any]:
+    """How well the entities are covered: figures, a table and a chart."""
+    types = [
+        {
+            "entity type": name or "(none)",
+            "entities": sum(counts.values()),
+            **{kind.value: counts[kind] for kind in Coverage},
+        }
+        for name, counts in report.by_type().items()
+    ]
+    models = [
+        {"model": name or "(no vector)", "entities": count}
+        for name, count in report.models().items()
+    ]
+    return {
+        "chart": dg.MetadataValue.md(f"![coverage by entity type]({_chart(report)})"),
+        **coverage_figures(report),
+        "by_entity_type": table(types),
+        "by_model": table(models),
+        "model": report.model,
+        **_warning(report.model),
+    }
+
+
+def _warning(model: str) -> dict[str, str]:
+    if not model.startswith(MOCK_PREFIX):
+        return {}
+    return {"warning": f"{model} makes mock vectors, which mean nothing; set OPENAI_API_KEY"}
+
+
+def _chart(report: CoverageReport) -> str:
+    """A bar per entity type, as a picture inside the text."""
+    types = list(report.by_type().items())[:12]
+    bars = [_bar(index, name, counts) for index, (name, counts) in enumerate(types)]
+    legend = "".join(
+        f'<rect x="{8 + 110 * i}" y="{_ROW * len(types) + 12}" width="10" height="10" '
+        f'fill="{colour}"/><text x="{22 + 110 * i}" y="{_ROW * len(types) + 21}">'
+        f"{kind.value.replace('_', ' ')}</text>"
+        for i, (kind, colour) in enumerate(COLOURS.items())
+    )
+    height = _ROW * len(types) + 30
+    picture = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="560" height="{height}" '
+        'font-family="sans-serif" font-size="12" fill="#8a8f98">'
+        f"{''.join(bars)}{legend}</svg>"
+    )
+    return f"data:image/svg+xml;base64,{base64.b64encode(picture.encode()).decode()}"
+
+
+def _bar(index: int, name: str, counts: Mapping[Coverage, int]) -> str:
+    total = sum(counts.values()) or 1
+    parts: list[str] = []
+    left = 0.0
+    for kind, colour in COLOURS.items():
+        width = _BAR * counts[kind] / total
+        parts.append(
+            f'<rect x="{170 + left:.1f}" y="{index * _ROW + 4}" width="{width:.1f}" '
+            f'height="{_ROW - 6}" fill="{colour}"/>'
+        )
+        left += width
+    label = _escaped(name or "(none)", 24)
+    text = f'<text x="160" y="{index * _ROW + 17}" text-anchor="end">{label}</text>'
+    number = f'<text x="{180 + _BAR}" y="{index * _ROW + 17}">{total}</text>'
+    return text + "".join(parts) + number
+
+
+def _escaped(text: str, longest: int) -> str:
+    shown = _NOT_XML.sub("\ufffd", text)
+    cut = shown if len(shown) <= longest else shown[: longest - 1] + "…"
+    return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def ids(found: Sequence[str]) -> dict[str, Any]:
+    """The ids of the jobs that something was about."""
+    return {"job_ids": list(found[:SHOWN]), "job_ids_shown": min(len(found), SHOWN)}

@@ -1,0 +1,60 @@
+"""What happens by the clock; each looks first, and starts a run only where there is work."""
+
+from datetime import timedelta
+
+import dagster as dg
+
+from embed_pipeline.defs.job_filters import retry_failed_jobs
+from embed_pipeline.defs.jobs import cleanup_expired_jobs
+from embed_pipeline.defs.pruning import old_runs, prune_old_runs
+from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.domain.filters import JobFilter
+
+
+@dg.schedule(
+    job=cleanup_expired_jobs,
+    cron_schedule="15 3 * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+)
+def nightly_cleanup(neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
+    """Delete ended jobs whose retention is over, at 03:15 UTC."""
+    days = neo4j.settings.retention_days
+    found = neo4j.with_queue(
+        lambda queue, _: queue.purge.purge_terminal(retention=timedelta(days=days), dry_run=True)
+    )
+    if found.deleted == 0:
+        return dg.SkipReason(f"no job ended more than {days} days ago")
+    return dg.RunRequest(tags={"embed_pipeline/expired": str(found.deleted)})
+
+
+@dg.schedule(
+    job=prune_old_runs,
+    cron_schedule="45 3 * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+)
+def nightly_pruning(
+    context: dg.ScheduleEvaluationContext, neo4j: Neo4jResource
+) -> dg.RunRequest | dg.SkipReason:
+    """Delete old Dagster runs, at 03:45 UTC; the history of metrics stays."""
+    days = neo4j.settings.run_retention_days
+    if not old_runs(context.instance, days=days, limit=1):
+        return dg.SkipReason(f"no run ended more than {days} days ago")
+    return dg.RunRequest()
+
+
+@dg.schedule(
+    job=retry_failed_jobs,
+    cron_schedule="5 * * * *",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+)
+def hourly_retry(neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
+    """Give failed jobs a fresh start every hour, except PERMANENT ones.
+
+    Off by default: a job has already been tried EMBED_JOB_MAX_ATTEMPTS times, and each further
+    round costs as much again.
+    """
+    found = neo4j.with_queue(lambda queue, _: queue.admin.retry_failed(JobFilter(), preview=True))
+    if found.count == 0:
+        return dg.SkipReason("no failed job is worth another try")
+    config = {"preview": False, "all_jobs": True}
+    return dg.RunRequest(run_config={"ops": {"retry_jobs": {"config": config}}})

@@ -1,0 +1,214 @@
+"""Sensors whose pace the settings decide: recovery, metrics, and the scan."""
+
+import json
+import time
+import uuid
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+import dagster as dg
+
+from embed_pipeline.defs.checks import evaluation
+from embed_pipeline.defs.jobs import recovered_rows
+from embed_pipeline.defs.metadata import ids, of_coverage, of_queue
+from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.domain.coverage import CoverageReport
+from embed_pipeline.domain.health import Verdict, examine
+from embed_pipeline.reading import objectives, read_everything
+from embed_pipeline.recovering import recover_all
+from embed_pipeline.scanning import Scan
+from embed_pipeline.settings import Settings
+from embed_pipeline.store.queue import Queue
+
+BOOT: Final = uuid.uuid4().hex
+"""A new process is a new start of the deployment; only its sensors see this."""
+SLOWEST_LOOK: Final = 14
+"""Seconds between two looks at whether a recovery is due."""
+NEWS_EVERY: Final = timedelta(hours=1)
+"""What has not changed is reported again so often, so that nobody takes it for forgotten."""
+LOOP: Final = 2
+"""The daemon rounds intervals up to its own loop: a bit less than asked for keeps the pace."""
+SHARE: Final = 10
+"""A scan takes at most this part of the time: a large graph must not keep the server busy."""
+SHORTEST_STEP: Final = timedelta(seconds=2)
+LONGEST_STEP: Final = timedelta(seconds=20)
+"""A tick has a minute; the rest is for a slow server."""
+
+
+def now_ms() -> int:
+    """The time of this machine: for the pace of sensors, never for leases."""
+    return int(time.time() * 1000)
+
+
+def _memory(cursor: str | None) -> dict[str, Any]:
+    """What the last tick has left; nothing where no sensor wrote that."""
+    try:
+        memory = json.loads(cursor or "{}")
+    except ValueError:
+        return {}
+    return memory if isinstance(memory, dict) else {}
+
+
+def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
+    """Recover expired leases when the deployment starts, and every ``interval``; never if 0."""
+    running = dg.DefaultSensorStatus.RUNNING if interval else dg.DefaultSensorStatus.STOPPED
+    look = max(1, min(SLOWEST_LOOK, int(interval.total_seconds() / 4)))
+
+    @dg.sensor(name="stale_leases", minimum_interval_seconds=look, default_status=running)
+    def stale_leases(
+        context: dg.SensorEvaluationContext, neo4j: Neo4jResource
+    ) -> dg.SensorResult | dg.SkipReason:
+        """Take expired leases away from workers that have gone silent.
+
+        At the start of the deployment, and then every EMBED_JOB_RECOVERY_INTERVAL. A failed
+        recovery is tried again at the next tick.
+        """
+        if not interval:
+            return dg.SkipReason("recovery is off (EMBED_JOB_RECOVERY_INTERVAL=0)")
+        memory = _memory(context.cursor)
+        period = interval // timedelta(milliseconds=1)
+        left = memory.get("at", 0) + period - now_ms()
+        # More than a period is left only when the clock was set back.
+        if memory.get("boot") == BOOT and 0 < left <= period:
+            return dg.SkipReason(f"recovered {memory['count']}; next in {left / 1000:.0f} s")
+        at = now_ms()
+        grace = timedelta(milliseconds=neo4j.settings.recovery_grace_ms)
+        jobs = neo4j.with_queue(lambda queue, _: recover_all(queue, grace=grace))
+        context.log.info(f"recovered {len(jobs)} expired leases")
+        events: list[Any] = []
+        if jobs:
+            metadata = {
+                "recovered_now": len(jobs),
+                **ids([job.job_id for job in jobs]),
+                "recovered_jobs": recovered_rows(jobs),
+            }
+            events = [dg.AssetObservation("embed_queue_metrics", metadata=metadata)]
+        return dg.SensorResult(
+            skip_reason=f"recovered {len(jobs)} expired leases",
+            cursor=json.dumps({"boot": BOOT, "at": at, "count": len(jobs)}),
+            asset_events=events,
+        )
+
+    return stale_leases
+
+
+def metrics_sensor(interval: timedelta) -> dg.SensorDefinition:
+    """Read the queue every ``interval``, without a run."""
+
+    @dg.sensor(
+        name="queue_metrics",
+        # Only so that the page of the asset leads here: no run is requested.
+        target=dg.AssetSelection.assets("embed_queue_metrics"),
+        minimum_interval_seconds=max(1, int(interval.total_seconds()) - LOOP),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def queue_metrics(context: dg.SensorEvaluationContext, neo4j: Neo4jResource) -> dg.SensorResult:
+        """Add a reading to embed_queue_metrics, and report the checks that have changed."""
+        reading = neo4j.run(read_everything)
+        verdicts = examine(reading, objectives(neo4j.settings))
+        memory, news = _news(_memory(context.cursor), verdicts, now_ms())
+        events: list[Any] = [evaluation(verdict) for verdict in news]
+        if reading.metrics is not None:
+            events.append(
+                dg.AssetMaterialization("embed_queue_metrics", metadata=of_queue(reading))
+            )
+        failed = [verdict.check.name for verdict in verdicts if verdict.passed is False]
+        return dg.SensorResult(
+            skip_reason=f"checks failing: {', '.join(failed)}" if failed else "all is well",
+            cursor=json.dumps(memory),
+            asset_events=events,
+        )
+
+    return queue_metrics
+
+
+def _news(
+    memory: dict[str, Any], verdicts: list[Verdict], now: int
+) -> tuple[dict[str, Any], list[Verdict]]:
+    """The verdicts that are not known yet, and what is known then."""
+    oldest = now - NEWS_EVERY // timedelta(milliseconds=1)
+    known, news = {}, []
+    for verdict in verdicts:
+        if verdict.passed is None:
+            continue
+        name, state = verdict.check.name, [verdict.passed, verdict.severity.value]
+        before = memory.get(name)
+        if before and before["state"] == state and before["at"] > oldest:
+            known[name] = before
+        else:
+            known[name] = {"state": state, "at": now}
+            news.append(verdict)
+    return known, news
+
+
+def _resume(scan: Scan, memory: dict[str, Any]) -> None:
+    """Go on where the last tick ended, unless another version of this program left that."""
+    with suppress(KeyError, ValueError):
+        report = CoverageReport.from_json(memory["report"])
+        scan.cursor, scan.report = memory["after"], report
+
+
+def reconcile_sensor(interval: timedelta) -> dg.SensorDefinition:
+    """Scan all entities every ``interval``, in steps; never if 0."""
+    running = dg.DefaultSensorStatus.RUNNING if interval else dg.DefaultSensorStatus.STOPPED
+    step = min(max(interval / SHARE, SHORTEST_STEP), LONGEST_STEP)
+
+    @dg.sensor(
+        name="reconcile_entities",
+        target=dg.AssetSelection.assets("entity_embeddings"),
+        minimum_interval_seconds=max(1, int(interval.total_seconds()) - LOOP),
+        default_status=running,
+    )
+    def reconcile_entities(
+        context: dg.SensorEvaluationContext, neo4j: Neo4jResource
+    ) -> dg.SensorResult | dg.SkipReason:
+        """Compare entities with their vectors and enqueue what does not fit, whoever wrote it.
+
+        Every EMBED_RECONCILE_INTERVAL one step of a tenth of that time; a large graph takes several
+        steps. At the end of a scan its result is added to entity_embeddings.
+        """
+        if not interval:
+            return dg.SkipReason("the scan is off (EMBED_RECONCILE_INTERVAL=0)")
+        memory = _memory(context.cursor)
+
+        async def work(queue: Queue, settings: Settings) -> Scan:
+            scan = Scan.begin(queue.reconciler(settings.model))
+            if memory.get("model") == settings.model:
+                _resume(scan, memory)
+            await scan.go_on(most=step)
+            return scan
+
+        scan = neo4j.with_queue(work)
+        new = sum(number for outcome, number in scan.enqueued.items() if outcome != "present")
+        said = f"{scan.report.entities} entities read, {new} jobs enqueued"
+        if scan.cursor is not None:
+            memory |= {
+                "after": scan.cursor,
+                "report": scan.report.to_json(),
+                "model": scan.report.model,
+            }
+            return dg.SensorResult(skip_reason=f"{said}; goes on", cursor=json.dumps(memory))
+        metadata, now = of_coverage(scan.report), now_ms()
+        numbers = [value for value in metadata.values() if isinstance(value, (int, float))]
+        figures = [scan.report.model, *numbers]
+        is_known = memory.get("figures") == figures and _shows_coverage(context.instance)
+        is_fresh = memory.get("told", 0) > now - NEWS_EVERY // timedelta(milliseconds=1)
+        events = []
+        if not (is_known and is_fresh):
+            events = [dg.AssetMaterialization("entity_embeddings", metadata=metadata)]
+        told = memory["told"] if not events else now
+        return dg.SensorResult(
+            skip_reason=f"{said}; {scan.report.percent:.2f} % are current",
+            cursor=json.dumps({"figures": figures, "told": told}),
+            asset_events=events,
+        )
+
+    return reconcile_entities
+
+
+def _shows_coverage(instance: dg.DagsterInstance) -> bool:
+    """Say whether the page of the asset shows a scan; it shows only what was reported last."""
+    last = instance.get_latest_materialization_event(dg.AssetKey("entity_embeddings"))
+    event = last.asset_materialization if last else None
+    return event is None or "coverage_percent" in event.metadata

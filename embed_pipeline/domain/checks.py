@@ -1,0 +1,114 @@
+"""What is checked about a queue, as data; ``health`` judges."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Severity(StrEnum):
+    """How bad it is when a check fails."""
+
+    WARN = "warn"
+    """Somebody should look at it today."""
+    ERROR = "error"
+    """A promise is broken, or will be soon."""
+
+
+class Subject(StrEnum):
+    """What a check is about."""
+
+    QUEUE = "queue"
+    EMBEDDINGS = "embeddings"
+    INDEX = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that is looked at."""
+
+    name: str
+    subject: Subject
+    severity: Severity
+    description: str
+
+
+SCHEMA: Final = Check(
+    "schema_present",
+    Subject.QUEUE,
+    Severity.ERROR,
+    "Constraints and indexes are there. Without them jobs are given out twice.",
+)
+OPEN: Final = Check(
+    "queue_open",
+    Subject.QUEUE,
+    Severity.ERROR,
+    "The queue gives out jobs: it is not paused, and no global fault has opened the breaker.",
+)
+LEASES: Final = Check(
+    "no_forgotten_leases",
+    Subject.QUEUE,
+    Severity.ERROR,
+    "No lease expired more than two recovery intervals ago: no job is stuck with a dead worker.",
+)
+RECOVERIES: Final = Check(
+    "recoveries_ran",
+    Subject.QUEUE,
+    Severity.ERROR,
+    "Of the last two recoveries of expired leases at least one has worked.",
+)
+OLDEST: Final = Check(
+    "oldest_pending_in_time",
+    Subject.QUEUE,
+    Severity.WARN,
+    "The oldest job that could be done waits no longer than EMBED_OBJECTIVE_AGE_MS.",
+)
+FAILED: Final = Check(
+    "few_failed_jobs",
+    Subject.QUEUE,
+    Severity.WARN,
+    "At most EMBED_OBJECTIVE_FAILED_PERCENT of the ended jobs have failed.",
+)
+RETENTION: Final = Check(
+    "retention_honoured",
+    Subject.QUEUE,
+    Severity.ERROR,
+    "No ended job is older than EMBED_JOB_RETENTION_DAYS and the night of the next clean-up.",
+)
+COVERED: Final = Check(
+    "coverage_above_floor",
+    Subject.EMBEDDINGS,
+    Severity.WARN,
+    "At least EMBED_OBJECTIVE_COVERAGE_PERCENT of the entities have a vector of today's text.",
+)
+UNIFORM: Final = Check(
+    "dimensions_uniform",
+    Subject.EMBEDDINGS,
+    Severity.ERROR,
+    "All vectors have the length of the model. The index leaves out the others in silence.",
+)
+REAL: Final = Check(
+    "no_mock_vectors",
+    Subject.EMBEDDINGS,
+    Severity.WARN,
+    "No vector was made by a mock model, which knows no meaning.",
+)
+INDEX: Final = Check(
+    "vector_index_online",
+    Subject.INDEX,
+    Severity.ERROR,
+    "The vector index is there, online, and takes vectors of the model's length.",
+)
+
+CHECKS: Final = (
+    SCHEMA,
+    OPEN,
+    LEASES,
+    RECOVERIES,
+    OLDEST,
+    FAILED,
+    RETENTION,
+    COVERED,
+    UNIFORM,
+    REAL,
+    INDEX,
+)

@@ -1,0 +1,64 @@
+"""A reading as flat numbers under names that stay: what is plotted, kept and studied."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.coverage import Coverage, CoverageReport
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import QueueMetrics
+from embed_pipeline.domain.prices import cost_of
+
+Figures = Mapping[str, int | float]
+
+
+def queue_figures(metrics: QueueMetrics, *, model: str) -> dict[str, int | float]:
+    """Every figure of the queue; 0 where there is nothing, so that no series has gaps.
+
+    What ends in ``_total`` only rises: events since the installation.
+    """
+    counts, counters = metrics.counts, metrics.counters
+    ended = sum(metrics.attempts.values())
+    tried = sum(attempts * jobs for attempts, jobs in metrics.attempts.items())
+    since_recovery = metrics.at - metrics.last_recovery if metrics.last_recovery else None
+    return {
+        **{status.value: counts[status] for status in JobStatus},
+        "jobs": sum(counts.values()),
+        "ready": metrics.ready,
+        "delayed": metrics.delayed,
+        "due_retries": metrics.due_retries,
+        "suspects": metrics.suspects,
+        "oldest_pending_seconds": _seconds(metrics.oldest_pending),
+        "expired_leases": metrics.expired_leases,
+        "oldest_expired_seconds": _seconds(metrics.oldest_expired),
+        "without_lock": metrics.without_lock,
+        "window_seconds": _seconds(metrics.window),
+        "completed_in_window": metrics.completed_in_window,
+        "failed_in_window": metrics.failed_in_window,
+        "cancelled_in_window": metrics.cancelled_in_window,
+        "throughput_per_minute": round(metrics.throughput_per_minute, 3),
+        "attempts_per_job": round(tried / ended, 3) if ended else 0.0,
+        **{f"failed_{c.value.lower()}": number for c, number in metrics.categories.items()},
+        **{f"{name}_total": number for name, number in counters.items()},
+        "completed_total": counts[JobStatus.COMPLETED] + counters["deleted_completed"],
+        "cost_usd_total": round(cost_of(model, counters["tokens"]) or 0.0, 6),
+        "is_paused": int(metrics.state.is_paused),
+        "is_breaker_open": int(metrics.state.breaker.status is not BreakerStatus.CLOSED),
+        "seconds_since_recovery": _seconds(since_recovery),
+    }
+
+
+def coverage_figures(report: CoverageReport) -> dict[str, int | float]:
+    """How well the entities are covered."""
+    return {
+        "coverage_percent": round(report.percent, 3),
+        "entities": report.entities,
+        **{f"entities_{kind.value}": report.counts[kind] for kind in Coverage},
+        "entities_waiting": report.waiting,
+        "entities_truncated": report.truncated,
+        "entities_orphaned": report.orphaned,
+    }
+
+
+def _seconds(duration: timedelta | None) -> float:
+    return round(duration.total_seconds(), 3) if duration else 0.0

@@ -1,0 +1,106 @@
+"""Whether another drain is wanted; and if not, why not."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Final
+
+from embed_pipeline.domain.backlog import Backlog
+from embed_pipeline.domain.breaker import BreakerStatus, allowed_jobs
+
+JOBS_PER_DRAIN: Final = 5_000
+"""One drain uses the whole rate limit of most accounts; a second one only pays for a long queue."""
+WORTH_STARTING: Final = timedelta(seconds=5)
+"""A run needs seconds to start; a limit that opens sooner is no reason to wait."""
+FIRST_PAUSE: Final = timedelta(seconds=10)
+LONGEST_PAUSE: Final = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Drains:
+    """What is known of drains, running and ended."""
+
+    running: int = 0
+    failed_in_a_row: int = 0
+    """The last so many have failed."""
+    since_failure: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """So many drains should be started, because of ``reason``."""
+
+    drains: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """No drain is wanted, because of ``reason``."""
+
+    reason: str
+
+
+def decide(
+    backlog: Backlog, drains: Drains, *, most: int, limit: timedelta, model: str
+) -> Start | Wait:
+    """Say how many drains to start now; ``limit`` is how long the rate limit still lasts."""
+    due = f"{backlog.due}{' or more' if backlog.is_more else ''} due"
+    if refusal := _closed(backlog):
+        return Wait(f"{refusal} ({backlog.pending} pending)")
+    if backlog.due == 0:
+        return Wait(_nothing_due(backlog, model))
+    wanted = _wanted(backlog, most)
+    if drains.running >= wanted:
+        return Wait(f"enough drains running: {drains.running} of {most} ({due})")
+    if limit > WORTH_STARTING:
+        return Wait(f"waiting for the rate limit: {_seconds(limit)} ({due})")
+    pause = pause_after(drains.failed_in_a_row)
+    if drains.since_failure is not None and drains.since_failure < pause:
+        left = _seconds(pause - drains.since_failure)
+        times = f" {drains.failed_in_a_row} times in a row" if drains.failed_in_a_row > 1 else ""
+        return Wait(f"the last drain failed{times}; the next one starts in {left} ({due})")
+    return Start(wanted - drains.running, due)
+
+
+def pause_after(failures: int) -> timedelta:
+    """How long to wait after so many failed drains in a row."""
+    if failures == 0:
+        return timedelta(0)
+    return min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
+
+
+def _wanted(backlog: Backlog, most: int) -> int:
+    if backlog.state.breaker.status is not BreakerStatus.CLOSED:
+        return 1
+    return most if backlog.is_more else min(most, ceil(backlog.due / JOBS_PER_DRAIN))
+
+
+def _closed(backlog: Backlog) -> str | None:
+    state = backlog.state
+    if state.is_paused:
+        return f"the queue is paused since {_at(state.paused_since)} by {state.paused_by}"
+    breaker = state.breaker
+    if allowed_jobs(breaker, backlog.at, 1):
+        return None
+    if breaker.status is BreakerStatus.HALF_OPEN:
+        trial = "one job is being tried"
+    else:
+        trial = f"one job may be tried at {_at(breaker.probe_at)}"
+    return f"breaker open since {_at(breaker.since)}: {breaker.reason}; {trial}"
+
+
+def _nothing_due(backlog: Backlog, model: str) -> str:
+    if backlog.pending == 0:
+        return "the queue is empty"
+    if backlog.next_due is not None:
+        return f"nothing due before {_at(backlog.next_due)} ({backlog.pending} pending)"
+    return f"no pending job is for the model {model} ({backlog.pending} pending for others)"
+
+
+def _at(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "an unknown time"
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{ceil(duration.total_seconds())} s"

@@ -1,0 +1,65 @@
+"""The settings of the unattended deployment: how often Dagster looks, and when it warns."""
+
+from embed_pipeline.settings.fields import QueueSettings
+from embed_pipeline.settings.types import DAY_MS, WholeNumber, setting
+
+
+class Settings(QueueSettings):
+    """Every setting: those of the queue, and those of the Dagster deployment around it."""
+
+    drains_at_once: WholeNumber = setting(
+        "EMBED_DRAINS_AT_ONCE",
+        "Drains that the backlog sensor lets run at once.",
+        "a whole number from 1 to 1000; to stop all drains, pause the queue",
+        2,
+        ge=1,
+        le=1_000,
+    )
+    metrics_interval_ms: WholeNumber = setting(
+        "EMBED_METRICS_INTERVAL",
+        "Milliseconds between two readings of the queue metrics.",
+        "milliseconds from 5000 to 86400000 (a day)",
+        60_000,
+        ge=5_000,
+        le=DAY_MS,
+    )
+    reconcile_interval_ms: WholeNumber = setting(
+        "EMBED_RECONCILE_INTERVAL",
+        "Milliseconds between two scans of all entities; 0 turns the scan off.",
+        "0 (off) or milliseconds up to 86400000 (a day)",
+        60_000,
+        ge=0,
+        le=DAY_MS,
+    )
+    run_retention_days: WholeNumber = setting(
+        "EMBED_RUN_RETENTION_DAYS",
+        "Days after which finished Dagster runs are deleted; the history of metrics stays.",
+        "a whole number of days from 1 to 3650",
+        14,
+        ge=1,
+        le=3_650,
+    )
+    objective_age_ms: WholeNumber = setting(
+        "EMBED_OBJECTIVE_AGE_MS",
+        "Milliseconds that the oldest job may wait before a check warns.",
+        "milliseconds from 1000 to 2592000000 (30 days)",
+        900_000,
+        ge=1_000,
+        le=30 * DAY_MS,
+    )
+    objective_failed_percent: WholeNumber = setting(
+        "EMBED_OBJECTIVE_FAILED_PERCENT",
+        "Percent of jobs that may be failed before a check warns.",
+        "a whole number from 0 to 100",
+        1,
+        ge=0,
+        le=100,
+    )
+    objective_coverage_percent: WholeNumber = setting(
+        "EMBED_OBJECTIVE_COVERAGE_PERCENT",
+        "Percent of entities that must have a current vector, or a check warns.",
+        "a whole number from 0 to 100",
+        95,
+        ge=0,
+        le=100,
+    )

@@ -1,0 +1,219 @@
+"""A reading of the queue per tick, without a run, and the news about the checks."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from embed_pipeline.defs.upkeep import NEWS_EVERY
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.health import CHECKS, Subject
+from embed_pipeline.domain.job import JobStatus, NewJob
+from tests.defs.conftest import Deployment, Now, SensorUnderTest
+from tests.queue_harness import LEASE, MODEL, Neo4jUnderTest
+
+BEFORE_ANY_SCAN = [check.name for check in CHECKS if check.subject is not Subject.EMBEDDINGS]
+ONE_TICK = timedelta(minutes=1)
+
+
+@pytest.fixture
+def metrics(sensor: Callable[..., SensorUnderTest], now: Now) -> SensorUnderTest:
+    return sensor("queue_metrics")
+
+
+def figures(data: Any) -> dict[str, Any]:
+    """The metadata of the one materialization of a tick."""
+    [event] = [event for event in data.asset_events if isinstance(event, dg.AssetMaterialization)]
+    assert event.asset_key == dg.AssetKey("embed_queue_metrics")
+    return {name: entry.value for name, entry in event.metadata.items()}
+
+
+def checks(data: Any) -> dict[str, dg.AssetCheckEvaluation]:
+    found = [e for e in data.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
+    assert len({event.check_name for event in found}) == len(found)
+    return {event.check_name: event for event in found}
+
+
+async def test_every_tick_adds_one_reading_and_starts_no_run(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    for _ in range(3):
+        data = await metrics.tick()
+
+        assert figures(data)["jobs"] == 0
+        assert data.run_requests == []
+    assert deployment.instance.get_runs_count() == 0
+
+
+async def test_every_figure_is_a_number_that_dagster_can_plot(metrics: SensorUnderTest) -> None:
+    found = figures(await metrics.tick())
+
+    assert {name for name, value in found.items() if type(value) not in (int, float)} == {"model"}
+
+
+async def test_the_figures_agree_with_the_graph(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    for status in JobStatus:
+        await deployment.queue.in_state(f"a {status}", status)
+    await deployment.queue.given_jobs("one more")
+
+    found = figures(await metrics.tick())
+
+    rows = await deployment.queue.run(
+        "MATCH (job:EmbedJob) RETURN job.status AS status, count(*) AS jobs"
+    )
+    in_graph = {row["status"]: row["jobs"] for row in rows}
+    assert {status.value: found[status.value] for status in JobStatus} == in_graph
+    assert in_graph["pending"] == 2
+    assert found["jobs"] == 6
+    assert found["failed_permanent"] == 1
+    assert found["model"] == MODEL
+
+
+async def test_m35_m54_the_counters_are_in_the_reading(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    await given_one_of_each_event(deployment.queue)
+
+    found = figures(await metrics.tick())
+
+    assert {name: found[f"{name}_total"] for name in EVENTS} == EVENTS
+
+
+EVENTS = {
+    "recovered": 2,
+    "exhausted": 1,
+    "fenced": 1,
+    "released": 1,
+    "retried": 1,
+    "heartbeats_failed": 3,
+}
+
+
+async def given_one_of_each_event(queue: Neo4jUnderTest) -> None:
+    await queue.put_entity("poison")
+    await queue.admin.enqueue([NewJob("poison", MODEL)], max_attempts=1)
+    await queue.lease(owner="dead")
+    [slow] = await queue.leased("slow", owner="slow")
+    queue.clock.advance(LEASE + timedelta(seconds=1))
+    await queue.jobs.recover_expired(limit=10, grace=timedelta(0))
+    await queue.complete(slow.lease)
+    await queue.leased("released", owner="stopped")
+    await queue.admin.release_owner("stopped")
+    [retried] = (await queue.lease(limit=1)).jobs
+    await queue.fail(retried.lease, category=ErrorCategory.TRANSIENT)
+    await queue.admin.count({"heartbeats_failed": 3})
+
+
+async def test_the_first_tick_reports_every_check_that_can_be_judged(
+    metrics: SensorUnderTest,
+) -> None:
+    data = await metrics.tick()
+
+    assert sorted(checks(data)) == sorted(set(BEFORE_ANY_SCAN) - {"recoveries_ran"})
+    assert data.skip_message == "all is well"
+
+
+async def test_after_a_scan_the_embeddings_are_judged_too(
+    metrics: SensorUnderTest, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    await metrics.tick()
+    await sensor("stale_leases").tick()
+    await sensor("reconcile_entities").tick()
+
+    news = checks(await metrics.tick())
+
+    assert sorted(news) == sorted(
+        [check.name for check in CHECKS if check.subject is Subject.EMBEDDINGS]
+        + ["recoveries_ran"]
+    )
+
+
+async def test_a_check_is_reported_again_when_its_verdict_changes(
+    deployment: Deployment, metrics: SensorUnderTest, now: Now
+) -> None:
+    await metrics.tick()
+    now.advance(ONE_TICK)
+    assert checks(await metrics.tick()) == {}
+
+    await deployment.queue.switch.pause(by="operator")
+    closed = await metrics.tick()
+    still_closed = await metrics.tick()
+    await deployment.queue.switch.resume()
+    opened = await metrics.tick()
+
+    [(name, verdict)] = checks(closed).items()
+    assert (name, verdict.passed) == ("queue_open", False)
+    assert verdict.severity is dg.AssetCheckSeverity.WARN
+    assert verdict.description == "paused by operator; the job resume_queue gives out jobs again"
+    assert closed.skip_message == still_closed.skip_message == "checks failing: queue_open"
+    assert checks(still_closed) == {}
+    assert checks(opened)["queue_open"].passed
+
+
+async def test_a_pause_that_turns_into_a_fault_is_news(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    await deployment.queue.switch.pause(by="operator")
+    await metrics.tick()
+
+    await deployment.queue.switch.open_breaker("the key is wrong")
+    [verdict] = checks(await metrics.tick()).values()
+
+    assert verdict.severity is dg.AssetCheckSeverity.ERROR
+    assert "the key is wrong" in (verdict.description or "")
+
+
+async def test_what_has_not_changed_is_reported_again_after_an_hour(
+    metrics: SensorUnderTest, now: Now
+) -> None:
+    everything = checks(await metrics.tick())
+    now.advance(NEWS_EVERY - ONE_TICK)
+    before = checks(await metrics.tick())
+    now.advance(ONE_TICK)
+    after = checks(await metrics.tick())
+
+    assert before == {}
+    assert sorted(after) == sorted(everything)
+
+
+async def test_without_the_schema_nothing_is_measured_and_no_check_of_the_queue_passes(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    await metrics.tick()
+    await deployment.queue.run("DROP INDEX embed_pending_urgency")
+
+    data = await metrics.tick()
+
+    assert not [e for e in data.asset_events if isinstance(e, dg.AssetMaterialization)]
+    news = checks(data)
+    assert news["schema_present"].description == (
+        "the schema lacks embed_pending_urgency; run 'embed-pipeline init'"
+    )
+    of_queue = [check.name for check in CHECKS if check.subject is Subject.QUEUE]
+    assert {name: news[name].passed for name in of_queue} == dict.fromkeys(of_queue, False)
+    assert not any(verdict.passed for verdict in news.values())
+
+
+async def test_a_server_that_is_away_is_an_error_that_says_so(
+    metrics: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEO4J_URI", "bolt://127.0.0.1:9")
+
+    with pytest.raises(dg.Failure) as caught:
+        await metrics.tick()
+
+    assert "Cannot reach Neo4j at 127.0.0.1:9" in (caught.value.description or "")
+
+
+@pytest.mark.parametrize(("interval", "pause"), [("5000", 3), ("60000", 58)])
+def test_the_interval_of_the_settings_paces_the_readings(
+    sensor: Callable[..., SensorUnderTest], interval: str, pause: int
+) -> None:
+    definition = sensor("queue_metrics", EMBED_METRICS_INTERVAL=interval).definition
+
+    assert definition.minimum_interval_seconds == pause
+    assert definition.default_status is dg.DefaultSensorStatus.RUNNING

@@ -1,0 +1,206 @@
+"""The scan by itself: finds whatever anybody wrote, in steps, and says what it found."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from embed_pipeline.defs import upkeep
+from embed_pipeline.defs.upkeep import NEWS_EVERY
+from embed_pipeline.domain.coverage import CoverageReport
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.scanning import Scan
+from embed_pipeline.store.reconciling import PAGE
+from tests.defs.conftest import Deployment, Now, SensorUnderTest
+from tests.queue_harness import MODEL, Neo4jUnderTest
+
+LARGE = 2 * PAGE + 1
+
+
+@pytest.fixture
+def scan(sensor: Callable[..., SensorUnderTest], now: Now) -> SensorUnderTest:
+    return sensor("reconcile_entities")
+
+
+@pytest.fixture
+def page_by_page(
+    sensor: Callable[..., SensorUnderTest], monkeypatch: pytest.MonkeyPatch, now: Now
+) -> SensorUnderTest:
+    """A scan that reads one page per tick, as if each took all the time there is."""
+    monkeypatch.setattr(upkeep, "LONGEST_STEP", timedelta(microseconds=1))
+    return sensor("reconcile_entities")
+
+
+async def given_large_graph(queue: Neo4jUnderTest) -> None:
+    await queue.run(
+        """
+        UNWIND range(1, $count) AS number
+        CREATE (:Entity {name: 'e' + number, entityType: 'type ' + number % 3, version: 1,
+          observations: ['text']})
+        """,
+        count=LARGE,
+    )
+
+
+def events(data: Any) -> list[dg.AssetMaterialization]:
+    assert all(isinstance(event, dg.AssetMaterialization) for event in data.asset_events)
+    return list(data.asset_events)
+
+
+async def kept(deployment: Deployment, model: str = MODEL) -> CoverageReport | None:
+    return await deployment.queue.queue.reconciler(model).last()
+
+
+async def test_entities_written_with_plain_cypher_are_found_and_enqueued(
+    deployment: Deployment, scan: SensorUnderTest
+) -> None:
+    await deployment.queue.in_state("old", JobStatus.COMPLETED)
+    await deployment.queue.put_entity("ada")
+    await deployment.queue.put_entity("bob")
+
+    data = await scan.tick()
+
+    assert data.skip_message == "3 entities read, 2 jobs enqueued; 33.33 % are current"
+    assert data.run_requests == []
+    assert await deployment.queue.statuses("ada", "bob") == [JobStatus.PENDING] * 2
+
+
+async def test_a_changed_text_is_found_too(deployment: Deployment, scan: SensorUnderTest) -> None:
+    await deployment.queue.in_state("ada", JobStatus.COMPLETED)
+    await deployment.queue.put_entity("ada", "another text")
+
+    await scan.tick()
+
+    assert await deployment.queue.statuses("ada") == [JobStatus.PENDING]
+
+
+async def test_the_result_is_kept_and_emitted(
+    deployment: Deployment, scan: SensorUnderTest
+) -> None:
+    await deployment.queue.in_state("old", JobStatus.COMPLETED)
+    await deployment.queue.put_entity("ada")
+
+    [event] = events(await scan.tick())
+
+    report = await kept(deployment)
+    assert report is not None
+    assert (report.entities, report.percent) == (2, 50.0)
+    assert event.asset_key == dg.AssetKey("entity_embeddings")
+    assert event.metadata["entities"].value == 2
+    assert event.metadata["entities_missing"].value == 1
+    assert event.metadata["coverage_percent"].value == 50.0
+
+
+async def test_a_large_graph_takes_several_ticks_and_gives_the_report_of_a_whole_scan(
+    deployment: Deployment, page_by_page: SensorUnderTest
+) -> None:
+    await given_large_graph(deployment.queue)
+    whole = Scan.begin(deployment.queue.queue.reconciler(MODEL))
+    await whole.go_on(dry_run=True)
+
+    first, second = await page_by_page.tick(), await page_by_page.tick()
+    assert events(first) == events(second) == []
+    assert await kept(deployment) is None
+    last = await page_by_page.tick()
+
+    assert first.skip_message == f"{PAGE} entities read, {PAGE} jobs enqueued; goes on"
+    assert second.skip_message == f"{2 * PAGE} entities read, {PAGE} jobs enqueued; goes on"
+    assert last.skip_message == f"{LARGE} entities read, 1 jobs enqueued; 0.00 % are current"
+    [event] = events(last)
+    assert event.metadata["entities"].value == LARGE
+    report = await kept(deployment)
+    assert report is not None
+    assert replace(report, at=None) == whole.report
+    assert (await deployment.queue.admin.counts())[JobStatus.PENDING] == LARGE
+
+
+async def test_a_model_that_changes_in_between_starts_the_scan_over(
+    deployment: Deployment, page_by_page: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await given_large_graph(deployment.queue)
+    await page_by_page.tick()
+
+    monkeypatch.setenv("EMBEDDING_MODEL", "new-model")
+    again = await page_by_page.tick()
+    await page_by_page.tick()
+    await page_by_page.tick()
+
+    assert again.skip_message == f"{PAGE} entities read, {PAGE} jobs enqueued; goes on"
+    report = await kept(deployment, "new-model")
+    assert report is not None
+    assert report.entities == LARGE
+
+
+async def test_a_report_of_another_version_starts_the_scan_over(
+    deployment: Deployment, scan: SensorUnderTest
+) -> None:
+    await deployment.queue.put_entity("ada")
+    scan.cursor = json.dumps({"after": "zzz", "model": MODEL, "report": '{"old": "shape"}'})
+
+    data = await scan.tick()
+
+    assert data.skip_message == "1 entities read, 1 jobs enqueued; 0.00 % are current"
+
+
+async def test_the_next_scan_begins_at_the_first_entity_again(
+    deployment: Deployment, scan: SensorUnderTest
+) -> None:
+    await deployment.queue.put_entity("zoe")
+    await scan.tick()
+    await deployment.queue.put_entity("ada")
+
+    data = await scan.tick()
+
+    assert data.skip_message == "2 entities read, 1 jobs enqueued; 0.00 % are current"
+
+
+async def test_an_unchanged_result_is_emitted_again_only_after_an_hour(
+    deployment: Deployment, scan: SensorUnderTest, now: Now
+) -> None:
+    await deployment.queue.in_state("ada", JobStatus.COMPLETED)
+    first = events(await scan.tick())
+    now.advance(NEWS_EVERY - timedelta(minutes=1))
+    unchanged = events(await scan.tick())
+    now.advance(timedelta(minutes=1))
+    an_hour_later = events(await scan.tick())
+
+    assert [len(first), len(unchanged), len(an_hour_later)] == [1, 0, 1]
+
+
+async def test_a_changed_result_is_emitted_at_once(
+    deployment: Deployment, scan: SensorUnderTest
+) -> None:
+    await scan.tick()
+    await deployment.queue.put_entity("ada")
+
+    [event] = events(await scan.tick())
+
+    assert event.metadata["entities"].value == 1
+
+
+async def test_the_same_numbers_for_another_model_are_a_changed_result(
+    deployment: Deployment, scan: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scan.tick()
+    monkeypatch.setenv("EMBEDDING_MODEL", "new-model")
+
+    [event] = events(await scan.tick())
+
+    assert event.metadata["model"].value == "new-model"
+
+
+async def test_an_interval_of_zero_turns_the_scan_off(
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    await deployment.queue.put_entity("ada")
+    off = sensor("reconcile_entities", EMBED_RECONCILE_INTERVAL="0")
+
+    data = await off.tick()
+
+    assert off.definition.default_status is dg.DefaultSensorStatus.STOPPED
+    assert data.skip_message == "the scan is off (EMBED_RECONCILE_INTERVAL=0)"
+    assert await deployment.queue.nodes() == []

@@ -1,0 +1,49 @@
+"""How the command line shows the coverage."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from embed_pipeline.cli_queue import coverage_figures, coverage_line
+from embed_pipeline.domain.coverage import Coverage, CoverageReport
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def report(current: int, missing: int, *, at: datetime | None = None) -> CoverageReport:
+    counts = dict.fromkeys(Coverage, 0)
+    counts |= {Coverage.CURRENT: current, Coverage.MISSING: missing, Coverage.UNEMBEDDABLE: 1}
+    return CoverageReport("m", entities=current + missing + 1, counts=counts, at=at)
+
+
+@pytest.mark.parametrize(
+    ("current", "missing", "line"),
+    [
+        (323, 6, "98.2 % of 329 entities are current, 3 min ago"),
+        (9_999, 1, "99.9 % of 10000 entities are current, 3 min ago"),
+        (5, 0, "100.0 % of 5 entities are current, 3 min ago"),
+    ],
+)
+def test_the_last_scan_is_shown_with_its_age(current: int, missing: int, line: str) -> None:
+    last = report(current, missing, at=NOW - timedelta(minutes=3))
+
+    assert coverage_line(last, NOW) == line
+
+
+def test_a_scan_of_this_moment_is_shown_in_numbers() -> None:
+    assert coverage_line(report(3, 1), NOW) == "3 of 5 entities are current"
+
+
+def test_machines_get_all_figures() -> None:
+    assert coverage_figures(report(3, 1), NOW) == {
+        "current": 3,
+        "missing": 1,
+        "stale": 0,
+        "wrong_model": 0,
+        "unembeddable": 1,
+        "waiting": 0,
+        "orphaned": 0,
+        "truncated": 0,
+        "percent": 75.0,
+        "at": NOW,
+    }

@@ -1,0 +1,136 @@
+"""A reading as flat numbers: every one is there, also when there is nothing."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus
+from embed_pipeline.domain.coverage import Coverage, CoverageReport
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.figures import coverage_figures, queue_figures
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+PAID = "text-embedding-3-small"
+EMPTY = QueueMetrics(
+    at=NOW,
+    counts=dict.fromkeys(JobStatus, 0),
+    ready=0,
+    delayed=0,
+    due_retries=0,
+    suspects=0,
+    oldest_pending=None,
+    expired_leases=0,
+    oldest_expired=None,
+    without_lock=0,
+    window=timedelta(seconds=30),
+    completed_in_window=0,
+    failed_in_window=0,
+    cancelled_in_window=0,
+    attempts={},
+    categories=dict.fromkeys(ErrorCategory, 0),
+    counters=dict.fromkeys(COUNTERS, 0),
+    state=QueueState(Breaker()),
+)
+BUSY = replace(
+    EMPTY,
+    counts={status: number for number, status in enumerate(JobStatus, start=10)},
+    ready=2,
+    delayed=3,
+    due_retries=4,
+    suspects=5,
+    oldest_pending=timedelta(seconds=61.2345),
+    expired_leases=6,
+    oldest_expired=timedelta(minutes=1),
+    without_lock=7,
+    completed_in_window=3,
+    failed_in_window=1,
+    cancelled_in_window=2,
+    attempts={1: 3, 3: 1},
+    categories={category: number for number, category in enumerate(ErrorCategory, start=20)},
+    counters={name: number for number, name in enumerate(COUNTERS, start=100)},
+    state=QueueState(
+        Breaker(BreakerStatus.HALF_OPEN, reason="no credit", since=NOW), is_paused=True
+    ),
+    last_recovery=NOW - timedelta(seconds=9),
+)
+
+
+@pytest.mark.parametrize("metrics", [EMPTY, BUSY], ids=["empty", "busy"])
+def test_every_state_category_and_counter_is_in_it(metrics: QueueMetrics) -> None:
+    figures = queue_figures(metrics, model=PAID)
+
+    for status in JobStatus:
+        assert figures[status.value] == metrics.counts[status]
+    for category in ErrorCategory:
+        assert figures[f"failed_{category.value.lower()}"] == metrics.categories[category]
+    for name in COUNTERS:
+        assert figures[f"{name}_total"] == metrics.counters[name]
+
+
+@pytest.mark.parametrize("metrics", [EMPTY, BUSY], ids=["empty", "busy"])
+def test_all_are_numbers_that_can_be_drawn(metrics: QueueMetrics) -> None:
+    figures = queue_figures(metrics, model="unknown") | coverage_figures(CoverageReport("m"))
+
+    assert {type(value) for value in figures.values()} == {int, float}
+
+
+def test_an_empty_queue_has_the_same_figures_as_a_busy_one_and_all_are_zero() -> None:
+    empty = queue_figures(EMPTY, model=PAID)
+
+    assert empty.keys() == queue_figures(BUSY, model=PAID).keys()
+    assert {name for name, value in empty.items() if value} == {"window_seconds"}
+
+
+def test_the_figures_of_a_busy_queue() -> None:
+    figures = queue_figures(BUSY, model=PAID)
+
+    expected = {
+        "jobs": 10 + 11 + 12 + 13 + 14,
+        "ready": 2,
+        "delayed": 3,
+        "due_retries": 4,
+        "suspects": 5,
+        "oldest_pending_seconds": 61.234,
+        "expired_leases": 6,
+        "oldest_expired_seconds": 60.0,
+        "without_lock": 7,
+        "window_seconds": 30.0,
+        "completed_in_window": 3,
+        "failed_in_window": 1,
+        "cancelled_in_window": 2,
+        "throughput_per_minute": 6.0,
+        "attempts_per_job": 1.5,
+        "completed_total": 12 + BUSY.counters["deleted_completed"],
+        "cost_usd_total": round(BUSY.counters["tokens"] * 0.02 / 1e6, 6),
+        "is_paused": 1,
+        "is_breaker_open": 1,
+        "seconds_since_recovery": 9.0,
+    }
+    assert {name: figures[name] for name in expected} == expected
+
+
+def test_a_model_without_a_known_price_costs_nothing() -> None:
+    assert queue_figures(BUSY, model="unknown")["cost_usd_total"] == 0.0
+
+
+def test_every_kind_of_coverage_is_in_it() -> None:
+    counts = {kind: number for number, kind in enumerate(Coverage, start=1)}
+    report = CoverageReport(
+        "m", entities=sum(counts.values()), counts=counts, waiting=7, truncated=8, orphaned=9
+    )
+
+    figures = coverage_figures(report)
+
+    assert {kind: figures[f"entities_{kind.value}"] for kind in Coverage} == counts
+    assert figures["coverage_percent"] == round(report.percent, 3)
+    assert figures["entities"] == report.entities
+    assert figures["entities_waiting"] == 7
+    assert figures["entities_truncated"] == 8
+    assert figures["entities_orphaned"] == 9
+
+
+def test_a_graph_without_entities_is_covered() -> None:
+    assert coverage_figures(CoverageReport("m"))["coverage_percent"] == 100.0

@@ -1,0 +1,237 @@
+"""What is checked about a queue: each check passes and fails at its bound."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus
+from embed_pipeline.domain.checks import CHECKS, Severity, Subject
+from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageKey, CoverageReport
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.health import (
+    CLEANUP_SLACK,
+    ONE_TICK,
+    Objectives,
+    Reading,
+    Verdict,
+    examine,
+)
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+BIT = timedelta(milliseconds=1)
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+OBJECTIVES = Objectives(
+    recovery_interval=MINUTE,
+    retention=14 * DAY,
+    oldest_pending=15 * MINUTE,
+    failed_percent=1,
+    coverage_percent=95,
+)
+METRICS = QueueMetrics(
+    at=NOW,
+    counts=dict.fromkeys(JobStatus, 0),
+    ready=0,
+    delayed=0,
+    due_retries=0,
+    suspects=0,
+    oldest_pending=None,
+    expired_leases=0,
+    oldest_expired=None,
+    without_lock=0,
+    window=MINUTE,
+    completed_in_window=0,
+    failed_in_window=0,
+    cancelled_in_window=0,
+    attempts={},
+    categories=dict.fromkeys(ErrorCategory, 0),
+    counters=dict.fromkeys(COUNTERS, 0),
+    state=QueueState(Breaker()),
+    last_recovery=NOW,
+)
+COVERAGE = CoverageReport("m", at=NOW)
+READING = Reading(
+    model="m",
+    dimensions=4,
+    schema_problem=None,
+    index_problem=None,
+    metrics=METRICS,
+    coverage=COVERAGE,
+)
+RECOVERY_BOUND = 2 * MINUTE + ONE_TICK
+RETENTION_BOUND = 14 * DAY + CLEANUP_SLACK
+
+
+def queue(**changes: Any) -> Reading:
+    return replace(READING, metrics=replace(METRICS, **changes))
+
+
+def ended(completed: int, failed: int) -> Reading:
+    counts = {JobStatus.COMPLETED: completed, JobStatus.FAILED: failed}
+    return queue(counts={**METRICS.counts, **counts})
+
+
+def covered(current: int, missing: int) -> Reading:
+    counts = {Coverage.CURRENT: current, Coverage.MISSING: missing}
+    report = CoverageReport(
+        "m", entities=current + missing, counts={**COVERAGE.counts, **counts}, at=NOW
+    )
+    return replace(READING, coverage=report)
+
+
+def vectors(*, model: str = "m", lengths: dict[int, int] | None = None) -> Reading:
+    rows = {CoverageKey("person", model, Coverage.CURRENT): 3}
+    report = replace(COVERAGE, rows=rows, dimensions=lengths or {4: 3})
+    return replace(READING, coverage=report)
+
+
+def verdict(name: str, reading: Reading, objectives: Objectives = OBJECTIVES) -> Verdict:
+    [found] = [one for one in examine(reading, objectives) if one.check.name == name]
+    return found
+
+
+OPEN = QueueState(Breaker(BreakerStatus.OPEN, reason="no credit", since=NOW))
+HALF_OPEN = QueueState(Breaker(BreakerStatus.HALF_OPEN, reason="no credit", since=NOW))
+PAUSED = QueueState(Breaker(), is_paused=True, paused_by="ada", paused_since=NOW)
+PAUSED_AND_OPEN = replace(PAUSED, breaker=OPEN.breaker)
+
+
+def test_a_fresh_and_empty_queue_passes_everything() -> None:
+    found = examine(READING, OBJECTIVES)
+
+    assert [one.check for one in found] == list(CHECKS)
+    assert [one.check.name for one in found if one.passed is not True] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("schema_present", READING, replace(READING, schema_problem="no constraint")),
+        ("queue_open", READING, queue(state=OPEN)),
+        ("queue_open", READING, queue(state=HALF_OPEN)),
+        ("queue_open", READING, queue(state=PAUSED)),
+        (
+            "no_forgotten_leases",
+            queue(expired_leases=1, oldest_expired=RECOVERY_BOUND),
+            queue(expired_leases=1, oldest_expired=RECOVERY_BOUND + BIT),
+        ),
+        ("no_forgotten_leases", READING, queue(without_lock=1)),
+        (
+            "recoveries_ran",
+            queue(last_recovery=NOW - RECOVERY_BOUND),
+            queue(last_recovery=NOW - RECOVERY_BOUND - BIT),
+        ),
+        (
+            "oldest_pending_in_time",
+            queue(oldest_pending=15 * MINUTE),
+            queue(oldest_pending=15 * MINUTE + BIT),
+        ),
+        ("few_failed_jobs", ended(99, 1), ended(98, 1)),
+        (
+            "retention_honoured",
+            queue(oldest_ended=RETENTION_BOUND),
+            queue(oldest_ended=RETENTION_BOUND + BIT),
+        ),
+        ("coverage_above_floor", covered(95, 5), covered(94, 6)),
+        ("dimensions_uniform", vectors(), vectors(lengths={4: 2, 5: 1})),
+        ("no_mock_vectors", vectors(), vectors(model="mock-m")),
+        ("vector_index_online", READING, replace(READING, index_problem="POPULATING")),
+    ],
+)
+def test_a_check_passes_at_its_bound_and_fails_beyond_it(
+    name: str, good: Reading, bad: Reading
+) -> None:
+    assert verdict(name, good).passed is True
+    assert verdict(name, bad).passed is False
+    assert [one.check.name for one in examine(bad, OBJECTIVES) if not one.passed] == [name]
+
+
+def test_every_check_has_such_a_case() -> None:
+    [mark] = test_a_check_passes_at_its_bound_and_fails_beyond_it.pytestmark  # pyright: ignore[reportFunctionMemberAccess]
+
+    assert {case[0] for case in mark.args[1]} == {check.name for check in CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("reading", "severity", "said"),
+    [
+        (queue(state=PAUSED), Severity.WARN, "paused by ada; the job resume_queue"),
+        (queue(state=OPEN), Severity.ERROR, "open since 2030-01-01 12:00:00 UTC: no credit"),
+        (queue(state=HALF_OPEN), Severity.ERROR, "no credit"),
+        (queue(state=PAUSED_AND_OPEN), Severity.ERROR, "no credit"),
+    ],
+)
+def test_a_pause_is_milder_than_an_open_breaker(
+    reading: Reading, severity: Severity, said: str
+) -> None:
+    found = verdict("queue_open", reading)
+
+    assert found.severity is severity
+    assert said in found.message
+
+
+def test_what_has_not_been_looked_at_is_unknown_and_only_warns() -> None:
+    never = replace(queue(last_recovery=None), coverage=None)
+
+    unknown = [one for one in examine(never, OBJECTIVES) if one.passed is None]
+
+    assert [one.check.name for one in unknown] == [
+        "recoveries_ran",
+        "coverage_above_floor",
+        "dimensions_uniform",
+        "no_mock_vectors",
+    ]
+    assert {one.severity for one in unknown} == {Severity.WARN}
+
+
+def test_without_schema_nothing_of_the_queue_passes_and_each_says_why() -> None:
+    reading = replace(READING, schema_problem="no constraint", metrics=None)
+
+    found = [one for one in examine(reading, OBJECTIVES) if one.check.subject is Subject.QUEUE]
+
+    assert len(found) == len([check for check in CHECKS if check.subject is Subject.QUEUE])
+    assert {one.passed for one in found} == {False}
+    assert all("no constraint" in one.message for one in found)
+
+
+class TestRecoveryThatIsOff:
+    OFF = replace(OBJECTIVES, recovery_interval=timedelta(0))
+
+    def test_nobody_waits_for_it(self) -> None:
+        assert verdict("recoveries_ran", queue(last_recovery=None), self.OFF).passed is True
+
+    def test_any_expired_lease_is_forgotten(self) -> None:
+        expired = queue(expired_leases=1, oldest_expired=BIT)
+
+        assert verdict("no_forgotten_leases", READING, self.OFF).passed is True
+        assert verdict("no_forgotten_leases", expired, self.OFF).passed is False
+
+
+@pytest.mark.parametrize(
+    ("reading", "name", "said"),
+    [
+        (
+            queue(expired_leases=2, oldest_expired=DAY),
+            "no_forgotten_leases",
+            "2 expired leases, the oldest for 24.0 h; is the sensor stale_leases on?",
+        ),
+        (queue(last_recovery=NOW - DAY), "recoveries_ran", "look at the ticks of the sensor"),
+        (queue(oldest_ended=40 * DAY), "retention_honoured", "the runs of cleanup_expired_jobs"),
+        (ended(1, 1), "few_failed_jobs", "1 of 2 ended jobs failed: 50.00 %, 1 % are allowed"),
+        (covered(1, 1), "coverage_above_floor", "1 of 2 entities are current (50.00 %), 95 %"),
+        (vectors(lengths={8: 2, 4: 1}), "dimensions_uniform", "2 of length 8; m makes 4"),
+        (
+            vectors(lengths={8: 2, OTHER_LENGTHS: 7}),
+            "dimensions_uniform",
+            "2 of length 8, 7 of other lengths; m makes 4",
+        ),
+        (vectors(model="mock-m"), "no_mock_vectors", "3 vectors of mock-m mean nothing; set"),
+    ],
+)
+def test_a_failed_check_says_what_was_found_and_what_to_do(
+    reading: Reading, name: str, said: str
+) -> None:
+    assert said in verdict(name, reading).message

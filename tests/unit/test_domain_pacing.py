@@ -1,0 +1,192 @@
+"""Whether another drain is wanted: every reason, and never too many."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embed_pipeline.domain.backlog import Backlog
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus
+from embed_pipeline.domain.metrics import QueueState
+from embed_pipeline.domain.pacing import (
+    FIRST_PAUSE,
+    JOBS_PER_DRAIN,
+    LONGEST_PAUSE,
+    WORTH_STARTING,
+    Drains,
+    Start,
+    Wait,
+    decide,
+    pause_after,
+)
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+EARLIER, LATER = NOW - timedelta(minutes=3), NOW + timedelta(minutes=2)
+NONE = timedelta(0)
+BIT = timedelta(milliseconds=1)
+CLOSED = QueueState(Breaker())
+EMPTY = Backlog(at=NOW, due=0, is_more=False, pending=0, processing=0, next_due=None, state=CLOSED)
+PAUSED = QueueState(Breaker(), is_paused=True, paused_by="ada", paused_since=EARLIER)
+
+
+def waiting(due: int, **more: object) -> Backlog:
+    return replace(EMPTY, due=due, pending=due, **more)
+
+
+def broken(status: BreakerStatus, probe_at: datetime) -> QueueState:
+    breaker = Breaker(status, reason="no credit", since=EARLIER, probe_at=probe_at, failures=1)
+    return QueueState(breaker)
+
+
+def decided(
+    backlog: Backlog, drains: Drains | None = None, *, most: int = 2, limit: timedelta = NONE
+) -> Start | Wait:
+    return decide(backlog, drains or Drains(), most=most, limit=limit, model="m")
+
+
+OPEN, HALF_OPEN = BreakerStatus.OPEN, BreakerStatus.HALF_OPEN
+SAID = "breaker open since 2030-01-01 11:57:00 UTC: no credit"
+
+
+@pytest.mark.parametrize(
+    ("backlog", "reason"),
+    [
+        (EMPTY, "the queue is empty"),
+        (replace(EMPTY, processing=7), "the queue is empty"),
+        (
+            replace(EMPTY, pending=3, next_due=LATER),
+            "nothing due before 2030-01-01 12:02:00 UTC (3 pending)",
+        ),
+        (replace(EMPTY, pending=3), "no pending job is for the model m (3 pending for others)"),
+        (
+            waiting(5, state=PAUSED),
+            "the queue is paused since 2030-01-01 11:57:00 UTC by ada (5 pending)",
+        ),
+        (
+            waiting(5, state=broken(OPEN, LATER)),
+            f"{SAID}; one job may be tried at 2030-01-01 12:02:00 UTC (5 pending)",
+        ),
+        (
+            waiting(5, state=broken(HALF_OPEN, LATER)),
+            f"{SAID}; one job is being tried (5 pending)",
+        ),
+    ],
+    ids=["empty", "in work", "not due", "other model", "paused", "breaker open", "half-open"],
+)
+def test_no_drain_is_started_and_the_reason_is_said(backlog: Backlog, reason: str) -> None:
+    assert decided(backlog) == Wait(reason)
+
+
+@pytest.mark.parametrize(
+    ("due", "is_more", "running", "drains"),
+    [
+        (1, False, 0, 1),
+        (JOBS_PER_DRAIN, False, 0, 1),
+        (JOBS_PER_DRAIN + 1, False, 0, 2),
+        (JOBS_PER_DRAIN + 1, False, 1, 1),
+        (2 * JOBS_PER_DRAIN + 1, False, 0, 3),
+        (9 * JOBS_PER_DRAIN, False, 0, 3),
+        (1, True, 0, 3),
+        (1, True, 2, 1),
+    ],
+)
+def test_a_long_queue_gets_more_drains(due: int, is_more: bool, running: int, drains: int) -> None:
+    found = decided(waiting(due, is_more=is_more), Drains(running=running), most=3)
+
+    assert found == Start(drains, f"{due}{' or more' if is_more else ''} due")
+
+
+@pytest.mark.parametrize(("due", "running", "most"), [(1, 1, 2), (JOBS_PER_DRAIN, 1, 2), (1, 3, 3)])
+def test_enough_drains_are_enough(due: int, running: int, most: int) -> None:
+    found = decided(waiting(due), Drains(running=running), most=most)
+
+    assert found == Wait(f"enough drains running: {running} of {most} ({due} due)")
+
+
+@pytest.mark.parametrize("status", [OPEN, HALF_OPEN])
+def test_a_breaker_whose_probe_is_due_gets_one_drain_only(status: BreakerStatus) -> None:
+    backlog = waiting(JOBS_PER_DRAIN, is_more=True, state=broken(status, NOW))
+
+    assert decided(backlog, most=9) == Start(1, f"{JOBS_PER_DRAIN} or more due")
+    assert decided(backlog, Drains(running=1), most=9) == Wait(
+        f"enough drains running: 1 of 9 ({JOBS_PER_DRAIN} or more due)"
+    )
+
+
+def test_a_limit_that_opens_while_a_run_starts_is_no_reason_to_wait() -> None:
+    assert decided(waiting(1), limit=WORTH_STARTING) == Start(1, "1 due")
+
+
+def test_a_longer_limit_is() -> None:
+    found = decided(waiting(1), limit=WORTH_STARTING + BIT)
+
+    assert found == Wait("waiting for the rate limit: 6 s (1 due)")
+
+
+@pytest.mark.parametrize(
+    ("failed", "since", "said"),
+    [
+        (1, NONE, "the last drain failed; the next one starts in 10 s"),
+        (1, FIRST_PAUSE - BIT, "the last drain failed; the next one starts in 1 s"),
+        (3, NONE, "the last drain failed 3 times in a row; the next one starts in 40 s"),
+        (6, NONE, "the last drain failed 6 times in a row; the next one starts in 120 s"),
+    ],
+)
+def test_failed_drains_are_followed_by_a_pause(failed: int, since: timedelta, said: str) -> None:
+    drains = Drains(failed_in_a_row=failed, since_failure=since)
+
+    assert decided(waiting(1), drains) == Wait(f"{said} (1 due)")
+
+
+def test_a_drain_starts_when_the_pause_is_over() -> None:
+    drains = Drains(failed_in_a_row=1, since_failure=FIRST_PAUSE)
+
+    assert decided(waiting(1), drains) == Start(1, "1 due")
+
+
+def test_the_pause_doubles_up_to_its_bound() -> None:
+    pauses = [pause_after(failures).total_seconds() for failures in range(7)]
+
+    assert pauses == [0, 10, 20, 40, 80, 120, 120]
+    assert pause_after(10**6) == LONGEST_PAUSE
+
+
+durations = st.timedeltas(NONE, timedelta(hours=1))
+breakers = st.builds(
+    Breaker,
+    status=st.sampled_from(BreakerStatus),
+    reason=st.just("no credit"),
+    since=st.none() | st.just(EARLIER),
+    probe_at=st.sampled_from([None, EARLIER, NOW, LATER]),
+)
+backlogs = st.builds(
+    Backlog,
+    at=st.just(NOW),
+    due=st.integers(0, 10 * JOBS_PER_DRAIN),
+    is_more=st.booleans(),
+    pending=st.integers(0, 10**6),
+    processing=st.integers(0, 10**6),
+    next_due=st.sampled_from([None, EARLIER, LATER]),
+    state=st.builds(QueueState, breaker=breakers, is_paused=st.booleans()),
+)
+known = st.builds(
+    Drains,
+    running=st.integers(0, 20),
+    failed_in_a_row=st.integers(0, 6),
+    since_failure=st.none() | durations,
+)
+
+
+@given(backlogs, known, st.integers(1, 10), durations)
+def test_never_more_drains_than_allowed_and_always_a_reason(
+    backlog: Backlog, drains: Drains, most: int, limit: timedelta
+) -> None:
+    found = decided(backlog, drains, most=most, limit=limit)
+
+    assert found.reason
+    if isinstance(found, Start):
+        assert 1 <= found.drains <= most - drains.running
+        assert backlog.due > 0
+        assert not backlog.state.is_paused

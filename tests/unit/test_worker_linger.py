@@ -1,0 +1,241 @@
+"""A drain that stays for a while although nothing is due, with time that the test moves."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.results import LeaseBatch, RecoveredJob
+from embed_pipeline.domain.text import RECIPE, render_for
+from embed_pipeline.embedding.mock import MockEmbedder
+from embed_pipeline.worker import counting, engine, intake, processing, recovery
+from embed_pipeline.worker.engine import Drain, Parts
+from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.report import DrainReport, Ending
+from tests.drain_harness import until
+from tests.fakes import FakeClock, FakeQueue, FakeRateLimiter
+
+MODEL = "mock-model"
+PAUSE = timedelta(seconds=1) / 64
+"""A power of two, so that times add up exactly as floats."""
+MINUTE = timedelta(minutes=1)
+OPTIONS = DrainOptions(idle_pause=PAUSE, linger=10 * MINUTE)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """What the worker takes for the time; the event loop keeps its own."""
+    clock = FakeClock()
+    moved = SimpleNamespace(monotonic=lambda: clock().timestamp())
+    for module in (counting, engine, intake, processing, recovery):
+        monkeypatch.setattr(module, "time", moved)
+    return clock
+
+
+@dataclass
+class WatchedQueue(FakeQueue):
+    """Notes what it is asked."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    counted: Counter[str] = field(default_factory=Counter)
+
+    async def lease(self, **options: Any) -> LeaseBatch:
+        self.calls["lease"] += 1
+        return await super().lease(**options)
+
+    async def recover_expired(self, **options: Any) -> list[RecoveredJob]:
+        self.calls["recover"] += 1
+        return await super().recover_expired(**options)
+
+    async def count(self, counts: Mapping[str, int]) -> None:
+        self.counted.update(counts)
+
+    async def given(self, uid: str) -> None:
+        self.put_entity(uid, f"text of {uid}")
+        await self.enqueue([NewJob(uid, MODEL)])
+
+
+@dataclass
+class Lingering:
+    """A drain that is under way."""
+
+    queue: WatchedQueue
+    clock: FakeClock
+    report: DrainReport
+    running: asyncio.Task[DrainReport]
+    stop: asyncio.Event
+
+    async def look(self) -> None:
+        """Let one pause go by, and wait for what the drain does then."""
+        looks = self.queue.calls["lease"]
+        self.clock.advance(PAUSE)
+        await until(lambda: self.queue.calls["lease"] > looks or self.running.done())
+
+    async def completed(self, count: int) -> None:
+        """Wait for so many completed jobs, and for two looks that find no more."""
+        await until(lambda: self.report.completed == count)
+        await self.look()
+        await self.look()
+
+
+@pytest.fixture
+def queue(clock: FakeClock) -> WatchedQueue:
+    return WatchedQueue(clock=clock)
+
+
+StartDrain = Callable[..., Lingering]
+
+
+@pytest.fixture
+def start(queue: WatchedQueue, clock: FakeClock) -> StartDrain:
+    @asynccontextmanager
+    async def open_store() -> AsyncGenerator[WatchedQueue]:
+        yield queue
+
+    def start(**options: Any) -> Lingering:
+        parts: Any = Parts(
+            store=queue,
+            open_store=open_store,
+            limiter=FakeRateLimiter(),
+            switch=queue,
+            counters=queue,
+            embedder=MockEmbedder(model=MODEL, dimensions=4),
+            render=render_for(EntityShape()),
+            recipe=RECIPE,
+        )
+        stop = asyncio.Event()
+        drain = Drain(parts, owner="run-1", options=replace(OPTIONS, **options), stop=stop)
+        return Lingering(queue, clock, drain.report, asyncio.create_task(drain.run()), stop)
+
+    return start
+
+
+async def test_it_ends_when_its_last_job_is_long_enough_ago(
+    queue: WatchedQueue, start: StartDrain
+) -> None:
+    await queue.given("first")
+    drain = start()
+    await drain.completed(1)
+
+    drain.clock.advance(9 * MINUTE)
+    await drain.look()
+    stayed = not drain.running.done()
+    drain.clock.advance(MINUTE)
+    report = await drain.running
+
+    assert stayed
+    assert report.ending is Ending.EMPTY
+
+
+async def test_a_job_that_comes_meanwhile_is_embedded_and_prolongs_the_stay(
+    queue: WatchedQueue, start: StartDrain
+) -> None:
+    await queue.given("first")
+    drain = start()
+    await drain.completed(1)
+
+    drain.clock.advance(9 * MINUTE)
+    await queue.given("late")
+    await drain.completed(2)
+    drain.clock.advance(9 * MINUTE)
+    await drain.look()
+    stayed = not drain.running.done()
+    drain.clock.advance(MINUTE)
+    report = await drain.running
+
+    assert stayed
+    assert (report.completed, report.ending) == (2, Ending.EMPTY)
+    assert queue.entities["late"].vector is not None
+
+
+async def test_one_that_never_gets_a_job_stays_as_long(
+    queue: WatchedQueue, start: StartDrain
+) -> None:
+    drain = start()
+    await until(lambda: queue.calls["lease"])
+    await drain.look()
+    await drain.look()
+
+    stayed = not drain.running.done()
+    drain.clock.advance(10 * MINUTE)
+    report = await drain.running
+
+    assert stayed
+    assert (report.leased, report.ending) == (0, Ending.EMPTY)
+
+
+async def test_it_holds_nothing_while_it_lingers(queue: WatchedQueue, start: StartDrain) -> None:
+    await queue.given("first")
+    drain = start()
+    await drain.completed(1)
+
+    held = [job for job in queue.jobs.values() if job.lock_owner is not None]
+    drain.stop.set()
+    await drain.running
+
+    assert held == []
+
+
+async def test_a_stop_ends_it_without_waiting_for_the_next_look(
+    queue: WatchedQueue, start: StartDrain
+) -> None:
+    drain = start(idle_pause=timedelta(hours=1), recovery_interval=timedelta(0))
+    await until(lambda: queue.calls["lease"])
+
+    drain.stop.set()
+    report = await drain.running
+
+    assert report.ending is Ending.STOPPED
+    assert queue.calls["lease"] == 1
+
+
+async def test_it_does_not_stay_longer_than_its_budget_of_time(
+    queue: WatchedQueue, start: StartDrain
+) -> None:
+    await queue.given("first")
+    drain = start(max_time=5 * MINUTE)
+    await drain.completed(1)
+
+    drain.clock.advance(5 * MINUTE)
+    report = await drain.running
+
+    assert report.ending is Ending.BUDGET
+
+
+async def test_a_queue_that_is_paused_ends_it(queue: WatchedQueue, start: StartDrain) -> None:
+    drain = start()
+    await until(lambda: queue.calls["lease"])
+
+    await queue.pause(by="alice")
+    await drain.look()
+    report = await drain.running
+
+    assert (report.ending, report.reason) == (Ending.CLOSED, "paused by alice")
+
+
+async def test_recovery_and_counting_go_on(queue: WatchedQueue, start: StartDrain) -> None:
+    await queue.given("first")
+    drain = start(recovery_interval=MINUTE)
+    await drain.completed(1)
+    await queue.given("of a dead worker")
+    await queue.lease(owner="dead", model=MODEL, limit=1, duration=timedelta(seconds=30))
+
+    drain.clock.advance(MINUTE)
+    await until(lambda: drain.report.recovered == 1 and queue.counted["requests"] == 1)
+    while drain.report.completed < 2:
+        drain.clock.advance(timedelta(seconds=1))
+        await drain.look()
+    drain.stop.set()
+    report = await drain.running
+
+    assert queue.calls["recover"] == 2
+    assert report.completed == 2
+    assert (await queue.counts())[JobStatus.COMPLETED] == 2
