@@ -72,5 +72,5 @@ defs = dg.Definitions(
         metrics_sensor(metrics_interval),
         reconcile_sensor(timedelta(milliseconds=settings.reconcile_interval_ms)),
     ],
-    resources=resources(settings),
+    resources=resources(),
 )

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ WORKER_TAG = "embed_pipeline/worker"
 
 SETTINGS = {
     "EMBED_JOB_RETENTION_DAYS": "14",
-    "EMBED_JOB_RECOVERY_INTERVAL": "1000",
+    "EMBED_JOB_RECOVERY_INTERVAL": "5000",
     "EMBED_METRICS_INTERVAL": "5000",
     "EMBED_RECONCILE_INTERVAL": "1000",
     "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
@@ -178,15 +178,8 @@ class Deployment:
         )
 
     def wait_until_idle(self) -> None:
-        """Wait until no run is under way and no job waits."""
-
-        def is_idle() -> bool:
-            counts = self.graph.counts()
-            return not counts.keys() & {"pending", "processing"} and all(
-                run.is_over for run in self.ui.runs()
-            )
-
-        self.wait_until(is_idle, "nothing is under way")
+        """Wait until no run is under way; drains linger for a while when their work is done."""
+        self.wait_until(lambda: all(run.is_over for run in self.ui.runs()), "no run is under way")
 
     def wait_for_run(self, run_id: str, *statuses: str) -> Run:
         """Wait until the run has one of these statuses; without any, until it is over."""
@@ -226,8 +219,9 @@ class Deployment:
 
     def _log_tail(self) -> str:
         log = self.home / "dagster.log"
-        lines: Sequence[str] = log.read_text(errors="replace").splitlines() if log.exists() else []
-        return "\n".join([*lines[-LOG_TAIL_LINES:], f"The whole log: {log}"])
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        telling = [line for line in lines if "Checking for new runs" not in line]
+        return "\n".join([*telling[-LOG_TAIL_LINES:], f"The whole log: {log}"])
 
 
 def worker_pid(run: Run) -> int:

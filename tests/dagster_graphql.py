@@ -176,13 +176,10 @@ class DagsterGraphQL:
     def errors(self, run_id: str) -> list[str]:
         """Why a run failed: the innermost error of every step that did, or of the run itself."""
         answer = _only(self.ask(ERRORS, run=run_id), "Run")
-        events = answer["eventConnection"]["events"]
-        failures = [event for event in events if event.get("error")]
-        said = [
-            (failure["error"]["causes"] or [failure["error"]])[-1]["message"].strip()
-            for failure in failures
-        ]
-        return said or [event["failure"] for event in events if event.get("failure")]
+        events = [event for event in answer["eventConnection"]["events"] if event]
+        steps = [event["error"] for event in events if "failure" not in event]
+        said = [(error["causes"] or [error])[-1]["message"].strip() for error in steps if error]
+        return said or [event["failure"] for event in events if "failure" in event]
 
     def launch(self, job: str, config: dict[str, Any] | None = None) -> str:
         """Start a job as the launchpad does; return the run's id."""

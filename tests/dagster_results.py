@@ -14,7 +14,7 @@ def figures(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
 def shown(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     """The output metadata of the one op, plain; empty if it has not come to its end."""
     return {
-        name: value.value
+        name: _plain(value)
         for event in result.all_events
         if event.event_type is dg.DagsterEventType.STEP_OUTPUT
         for name, value in event.step_output_data.metadata.items()
@@ -34,3 +34,9 @@ def problem(result: dg.ExecuteInProcessResult) -> str:
         said += error.message
         error = error.cause
     return said
+
+
+def _plain(value: dg.MetadataValue) -> Any:
+    if isinstance(value, dg.TableMetadataValue):
+        return [dict(record.data) for record in value.records]
+    return value.value

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import dagster as dg
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from embed_pipeline.defs.metadata import of_coverage, table
 from embed_pipeline.defs.resources import Neo4jResource
@@ -242,6 +242,9 @@ def resume_queue() -> None:
 class ReleaseConfig(dg.Config):
     """Whose leases."""
 
+    # A run config may name a variable instead of a text, also one that holds a secret.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
     run_id: str = Field(
         pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{7,127}$",
         description="Id of the run (or name of the worker, without what follows its first slash) "
@@ -265,7 +268,7 @@ def release_leases(
     else:
         count = neo4j.with_queue(lambda queue, _: queue.admin.release_owner(config.run_id))
         metadata = {}
-    context.log.info(f"{count} leases of {config.run_id} taken back")
+    context.log.info(f"{count} leases taken back")
     context.add_output_metadata({"released": count, **metadata})
 
 

@@ -22,11 +22,11 @@ API_KEY: Final = "OPENAI_API_KEY"
 
 
 class Neo4jResource(dg.ConfigurableResource):
-    """Opens Neo4j and the queue in it."""
+    """Opens Neo4j and the queue in it, as the settings say.
 
-    uri: str = Field(description="Address of Neo4j.")
-    username: str = Field(description="User in Neo4j.")
-    database: str = Field(description="Database that holds entities and jobs.")
+    Only the secret is a field: an address in a run config could lead anywhere.
+    """
+
     password: str = Field(
         default="",
         description="A variable's name; empty for the bundled server, which has its own.",
@@ -67,9 +67,6 @@ class Neo4jResource(dg.ConfigurableResource):
 class EmbedderResource(dg.ConfigurableResource):
     """Opens the provider of the vectors."""
 
-    provider: str = Field(description="Who makes the vectors: openai, local or mock.")
-    model: str = Field(description="Name of the model, as it stands on jobs and vectors.")
-    dimensions: int = Field(description="Length of a vector.")
     api_key: str = Field(default="", description="A variable's name; empty if none is needed.")
 
     def open(self, settings: Settings) -> Embedder:
@@ -79,21 +76,11 @@ class EmbedderResource(dg.ConfigurableResource):
         return wiring.open_embedder(settings)
 
 
-def resources(settings: Settings) -> dict[str, dg.ConfigurableResource]:
+def resources() -> dict[str, dg.ConfigurableResource]:
     """The resources by the names under which ops and sensors ask for them."""
     return {
-        "neo4j": Neo4jResource(
-            uri=settings.neo4j_uri,
-            username=settings.neo4j_username,
-            database=settings.neo4j_database,
-            password=_secret(PASSWORD),
-        ),
-        "embedder": EmbedderResource(
-            provider=settings.provider.value,
-            model=settings.model,
-            dimensions=settings.dimensions,
-            api_key=_secret(API_KEY),
-        ),
+        "neo4j": Neo4jResource(password=_secret(PASSWORD)),
+        "embedder": EmbedderResource(api_key=_secret(API_KEY)),
     }
 
 

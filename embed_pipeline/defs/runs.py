@@ -73,7 +73,12 @@ def is_gone(worker: str) -> bool:
     pid, _, started = process.partition(":")
     if host != socket.gethostname() or not pid.isdecimal():
         return False
-    return abs(_started(int(pid)) - float(started)) > CLOCK_JITTER
+    try:
+        return abs(_started(int(pid)) - float(started)) > CLOCK_JITTER
+    except (OverflowError, ValueError, psutil.AccessDenied):
+        # Anybody can write tags; one that says nothing must not stop the sensor that reads it.
+        # And a process that we may not look at is there.
+        return False
 
 
 def know_drains(instance: dg.DagsterInstance) -> Drains:
@@ -100,5 +105,5 @@ def _started(pid: int) -> float:
         process = psutil.Process(pid)
         is_alive = process.status() != psutil.STATUS_ZOMBIE
         return process.create_time() if is_alive else 0.0
-    except psutil.Error:
+    except psutil.NoSuchProcess:
         return 0.0

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import dagster as dg
 
+from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.job_filters import retry_failed_jobs
 from embed_pipeline.defs.jobs import cleanup_expired_jobs
 from embed_pipeline.defs.pruning import old_runs, prune_old_runs
@@ -11,7 +12,8 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.filters import JobFilter
 
 
-@dg.schedule(
+@described(
+    dg.schedule,
     job=cleanup_expired_jobs,
     cron_schedule="15 3 * * *",
     default_status=dg.DefaultScheduleStatus.RUNNING,
@@ -27,7 +29,8 @@ def nightly_cleanup(neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
     return dg.RunRequest(tags={"embed_pipeline/expired": str(found.deleted)})
 
 
-@dg.schedule(
+@described(
+    dg.schedule,
     job=prune_old_runs,
     cron_schedule="45 3 * * *",
     default_status=dg.DefaultScheduleStatus.RUNNING,
@@ -42,7 +45,8 @@ def nightly_pruning(
     return dg.RunRequest()
 
 
-@dg.schedule(
+@described(
+    dg.schedule,
     job=retry_failed_jobs,
     cron_schedule="5 * * * *",
     default_status=dg.DefaultScheduleStatus.STOPPED,

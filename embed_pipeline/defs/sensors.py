@@ -5,6 +5,7 @@ from datetime import timedelta
 import dagster as dg
 
 from embed_pipeline import wiring
+from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.drains import drain_embed_queue
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import fail_vanished, know_drains
@@ -17,7 +18,8 @@ EVERY_LOOP = 1
 """Seconds; the daemon looks every five."""
 
 
-@dg.sensor(
+@described(
+    dg.sensor,
     job=drain_embed_queue,
     minimum_interval_seconds=EVERY_LOOP,
     default_status=dg.DefaultSensorStatus.RUNNING,
@@ -60,7 +62,8 @@ def embed_backlog(
     )
 
 
-@dg.run_status_sensor(
+@described(
+    dg.run_status_sensor,
     run_status=dg.DagsterRunStatus.FAILURE,
     monitored_jobs=[drain_embed_queue],
     minimum_interval_seconds=EVERY_LOOP,
@@ -77,7 +80,8 @@ def drain_failed(context: dg.RunStatusSensorContext, neo4j: Neo4jResource) -> dg
     return dg.SkipReason(f"drain {run_id} failed: {len(jobs)} leases taken back")
 
 
-@dg.run_status_sensor(
+@described(
+    dg.run_status_sensor,
     run_status=dg.DagsterRunStatus.CANCELED,
     monitored_jobs=[drain_embed_queue],
     minimum_interval_seconds=EVERY_LOOP,

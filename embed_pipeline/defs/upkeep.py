@@ -10,6 +10,7 @@ from typing import Any, Final
 import dagster as dg
 
 from embed_pipeline.defs.checks import evaluation
+from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.jobs import recovered_rows
 from embed_pipeline.defs.metadata import ids, of_coverage, of_queue
 from embed_pipeline.defs.resources import Neo4jResource
@@ -55,7 +56,9 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
     running = dg.DefaultSensorStatus.RUNNING if interval else dg.DefaultSensorStatus.STOPPED
     look = max(1, min(SLOWEST_LOOK, int(interval.total_seconds() / 4)))
 
-    @dg.sensor(name="stale_leases", minimum_interval_seconds=look, default_status=running)
+    @described(
+        dg.sensor, name="stale_leases", minimum_interval_seconds=look, default_status=running
+    )
     def stale_leases(
         context: dg.SensorEvaluationContext, neo4j: Neo4jResource
     ) -> dg.SensorResult | dg.SkipReason:
@@ -96,7 +99,8 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
 def metrics_sensor(interval: timedelta) -> dg.SensorDefinition:
     """Read the queue every ``interval``, without a run."""
 
-    @dg.sensor(
+    @described(
+        dg.sensor,
         name="queue_metrics",
         # Only so that the page of the asset leads here: no run is requested.
         target=dg.AssetSelection.assets("embed_queue_metrics"),
@@ -154,7 +158,8 @@ def reconcile_sensor(interval: timedelta) -> dg.SensorDefinition:
     running = dg.DefaultSensorStatus.RUNNING if interval else dg.DefaultSensorStatus.STOPPED
     step = min(max(interval / SHARE, SHORTEST_STEP), LONGEST_STEP)
 
-    @dg.sensor(
+    @described(
+        dg.sensor,
         name="reconcile_entities",
         target=dg.AssetSelection.assets("entity_embeddings"),
         minimum_interval_seconds=max(1, int(interval.total_seconds()) - LOOP),

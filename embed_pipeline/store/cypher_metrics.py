@@ -41,25 +41,28 @@ MATCH (queue:EmbedQueue {name: $queue})
 WITH queue, coalesce($now, datetime.realtime().epochMillis) AS now
 RETURN queue {.*} AS queue, now,
   COUNT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, ready_at)
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, ready_at)
     WHERE job.model = $model AND job.ready_at IS NOT NULL
     RETURN job LIMIT $most
   } + COUNT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, suspect_at)
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, suspect_at)
     WHERE job.model = $model AND job.suspect_at IS NOT NULL
     RETURN job LIMIT $most
   } + COUNT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, run_after)
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, run_after)
     WHERE job.model = $model AND job.run_after <= now
     RETURN job LIMIT $most
   } AS due,
   COLLECT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, run_after)
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, run_after)
     WHERE job.model = $model AND job.run_after > now
     RETURN job.run_after ORDER BY job.model, job.run_after LIMIT 1
   } AS next_due
 """
 """What a lease could take, lane by lane, counted to ``$most``: cost is at most three times that.
+
+``SEEK``, because while the statistics of a busy server lag behind and call an index empty, the
+planner scans it for all models and filters: 15,033 hits where a seek has 33.
 
 Retries have an index by model for this alone: behind those of a model that nobody drains any more
 the due ones of another would not be seen.

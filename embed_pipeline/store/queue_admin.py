@@ -9,6 +9,7 @@ from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import Job, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import MOVES, EnqueueOutcome, Move
 from embed_pipeline.domain.metrics import COUNTERS
+from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.results import BulkReport, RecoveredJob
 from embed_pipeline.store import cypher_admin as cypher
 from embed_pipeline.store import cypher_worker
@@ -80,7 +81,7 @@ class Neo4jQueueAdmin:
         """Cancel what is pending or processing; terminal jobs are left alone."""
 
         def decide(job: Properties, now: int) -> Change:
-            return cancelled(job, now=now, by=by, reason=reason)
+            return cancelled(job, now=now, by=by, reason=self._stored(reason))
 
         return await self._change(
             which, Move.CANCEL, decide, counter="cancelled", is_preview=preview
@@ -99,7 +100,9 @@ class Neo4jQueueAdmin:
             jobs, now = await lock_jobs(tx, [job_id], token=token, now=self.database.now_ms)
             if job_id not in jobs:
                 raise JobNotFoundError(f"there is no job {job_id}")
-            await change_jobs(tx, [cancelled(jobs[job_id], now=now, by=by, reason=reason)])
+            await change_jobs(
+                tx, [cancelled(jobs[job_id], now=now, by=by, reason=self._stored(reason))]
+            )
             await count(tx, self.config.queue, {"cancelled": 1}, token=token)
 
         await write_once(self.database, self.config.queue, token, work)
@@ -194,6 +197,10 @@ class Neo4jQueueAdmin:
         return await change_all(
             self.database, self.config.queue, parameters, guarded, counter=counter
         )
+
+    def _stored(self, reason: str) -> str:
+        # A run config may name a variable where a text is wanted, also one that holds a secret.
+        return redact(reason, self.config.secrets)
 
     async def _release_page(self, owner: str) -> int:
         token = new_token()

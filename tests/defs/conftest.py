@@ -47,6 +47,17 @@ class Deployment:
             raise_on_error=False,
         )
 
+    async def tick_schedule(self, name: str) -> Any:
+        """Evaluate a schedule once, as the daemon would."""
+        schedule = self.defs.resolve_schedule_def(name)
+
+        def evaluate() -> Any:
+            resources = dict(self.defs.resources or {})
+            with dg.build_schedule_context(instance=self.instance, resources=resources) as context:
+                return schedule.evaluate_tick(context)
+
+        return await asyncio.to_thread(evaluate)
+
     @contextmanager
     def ago(self, duration: timedelta) -> Iterator[Neo4jUnderTest]:
         """What is done to the queue inside the block happened so long ago."""

@@ -1,16 +1,23 @@
 """The code location: it loads, or says in one message why not."""
 
 import importlib
+import inspect
 import pkgutil
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import dagster as dg
 import pytest
 
 import embed_pipeline.defs as defs_folder
+from tests.defs.conftest import fresh_definitions
 from tests.project import BIN, Project, make_project
 
 DEFINITIONS = (
+    dg.AssetChecksDefinition,
     dg.AssetsDefinition,
     dg.AssetSpec,
     dg.JobDefinition,
@@ -39,17 +46,64 @@ def test_m23_the_code_location_refuses_a_wrong_retention(project: Project) -> No
     assert "from 7 to 30" in said
 
 
-def test_the_list_of_definitions_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Everything that definitions.py hands to Dagster."""
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
-    listed = importlib.import_module("embed_pipeline.definitions").defs
+    defs = fresh_definitions(monkeypatch)
+    kinds = (defs.assets, defs.asset_checks, defs.jobs, defs.schedules, defs.sensors)
+    return [thing for kind in kinds for thing in kind or ()]
 
+
+def modules() -> list[ModuleType]:
+    found = pkgutil.iter_modules(defs_folder.__path__, "embed_pipeline.defs.")
+    return [importlib.import_module(module.name) for module in found]
+
+
+def made_by_settings() -> Iterator[Any]:
+    """What functions make, because the settings decide about it."""
+    for module in modules():
+        for _, function in inspect.getmembers(module, inspect.isfunction):
+            is_maker = inspect.signature(function).return_annotation in DEFINITIONS
+            if is_maker and function.__module__ == module.__name__:
+                yield function(timedelta(minutes=1))
+
+
+def name_of(thing: Any) -> tuple[type, str]:
+    if isinstance(thing, (dg.AssetSpec, dg.AssetsDefinition)):
+        return dg.AssetsDefinition, thing.key.to_user_string()
+    return type(thing), thing.name
+
+
+def test_the_list_of_definitions_is_complete(listed: list[Any]) -> None:
     found = [
         thing
-        for module in pkgutil.iter_modules(defs_folder.__path__, "embed_pipeline.defs.")
-        for thing in vars(importlib.import_module(module.name)).values()
+        for module in modules()
+        for thing in vars(module).values()
         if isinstance(thing, DEFINITIONS)
     ]
 
     assert found
-    everything = [*listed.assets, *listed.jobs, *(listed.sensors or []), *(listed.schedules or [])]
-    assert [thing for thing in found if thing not in everything] == []
+    assert [thing for thing in found if thing not in listed] == []
+
+
+def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) -> None:
+    made = [name_of(thing) for thing in made_by_settings()]
+
+    assert {name for _, name in made} == {
+        "embed_queue_metrics",
+        "queue_metrics",
+        "reconcile_entities",
+        "stale_leases",
+    }
+    names = [name_of(thing) for thing in listed if not isinstance(thing, dg.AssetChecksDefinition)]
+    assert [name for name in made if name not in names] == []
+
+
+def test_whatever_runs_by_itself_says_what_for(listed: list[Any]) -> None:
+    by_itself = [
+        thing for thing in listed if isinstance(thing, (dg.ScheduleDefinition, dg.SensorDefinition))
+    ]
+
+    assert by_itself
+    assert [thing.name for thing in by_itself if not thing.description] == []

@@ -3,12 +3,14 @@
 from datetime import timedelta
 
 import dagster as dg
+import pytest
 
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.job import JobStatus
 from tests.dagster_results import figures, problem
 from tests.defs.conftest import Deployment
+from tests.openai_server import KEY
 from tests.queue_harness import MODEL
 
 PENDING, PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
@@ -17,9 +19,7 @@ RUN = "5f0c7e1a-run"
 
 
 class TestRecoverStaleLeases:
-    async def test_takes_expired_leases_and_leaves_valid_ones(
-        self, deployment: Deployment
-    ) -> None:
+    async def test_takes_expired_leases_and_leaves_valid_ones(self, deployment: Deployment) -> None:
         with deployment.ago(10 * MINUTE) as queue:
             await queue.leased("dead", "gone", owner=f"{RUN}/host/1")
         await queue.leased("alive")
@@ -27,8 +27,8 @@ class TestRecoverStaleLeases:
         found = figures(await deployment.run("recover_stale_leases"))
 
         assert found["recovered"] == 2
-        assert {row.data["entity"] for row in found["jobs"]} == {"dead", "gone"}
-        assert {row.data["former owner"] for row in found["jobs"]} == {f"{RUN}/host/1"}
+        assert {row["entity"] for row in found["jobs"]} == {"dead", "gone"}
+        assert {row["former owner"] for row in found["jobs"]} == {f"{RUN}/host/1"}
         assert await queue.statuses("dead", "gone", "alive") == [PENDING, PENDING, PROCESSING]
 
     async def test_takes_no_more_than_it_may(self, deployment: Deployment) -> None:
@@ -211,21 +211,27 @@ class TestReleaseLeasesOfRun:
         await queue.leased("a", owner=f"{RUN}/host/1")
 
         found = figures(
-            await deployment.run(
-                "release_leases_of_run", {"run_id": RUN, "count_attempts": True}
-            )
+            await deployment.run("release_leases_of_run", {"run_id": RUN, "count_attempts": True})
         )
 
         job = await queue.job("a")
         assert found["released"] == 1
-        assert [row.data["entity"] for row in found["jobs"]] == ["a"]
+        assert [row["entity"] for row in found["jobs"]] == ["a"]
         assert job.status is PENDING
         assert job.attempts == 1
         assert job.is_suspect
 
+    async def test_a_secret_given_as_the_run_is_not_shown(self, deployment: Deployment) -> None:
+        wish = {"run_id": {"env": "OPENAI_API_KEY"}}
+
+        result = await deployment.run("release_leases_of_run", wish)
+
+        assert figures(result) == {"released": 0}
+        assert KEY not in str(deployment.instance.all_logs(result.run_id))
+
 
 async def test_a_server_that_is_gone_is_one_clear_error(
-    deployment: Deployment, monkeypatch
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEO4J_URI", "bolt://127.0.0.1:9")
 

@@ -1,0 +1,297 @@
+"""Assets and checks as an operator starts and reads them in Dagster."""
+
+import asyncio
+import base64
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from xml.etree import ElementTree
+
+import dagster as dg
+import pytest
+
+from embed_pipeline.defs import checks
+from embed_pipeline.defs.assets import queue_metrics_asset
+from embed_pipeline.defs.metadata import SHOWN, of_coverage, table
+from embed_pipeline.domain.coverage import Coverage, CoverageKey, CoverageReport, ReconcilePage
+from embed_pipeline.domain.health import CHECKS, Severity
+from embed_pipeline.domain.job import JobStatus
+from tests.defs.conftest import Deployment, SensorUnderTest, fresh_definitions
+from tests.queue_harness import MODEL, VECTOR
+
+HOSTILE = "<script>&\"'\x00\x1b]]>"
+SVG = "{http://www.w3.org/2000/svg}"
+PICTURE = "![coverage by entity type](data:image/svg+xml;base64,"
+
+
+async def materialized(deployment: Deployment, name: str) -> dict[str, dg.MetadataValue]:
+    """The metadata that a click on Materialize leaves."""
+    everything = deployment.defs.resolve_implicit_global_asset_job_def()
+    result = await asyncio.to_thread(
+        everything.execute_in_process,
+        instance=deployment.instance,
+        asset_selection=[dg.AssetKey(name)],
+    )
+    [event] = result.asset_materializations_for_node(name)
+    return dict(event.metadata)
+
+
+async def checked(deployment: Deployment) -> dict[str, dg.AssetCheckEvaluation]:
+    """What a click on Execute of the checks leaves."""
+    job = dg.define_asset_job("look", selection=dg.AssetSelection.all_asset_checks())
+    defs = dg.Definitions.merge(deployment.defs, dg.Definitions(jobs=[job]))
+    result = await asyncio.to_thread(
+        defs.resolve_job_def("look").execute_in_process, instance=deployment.instance
+    )
+    found = result.get_asset_check_evaluations()
+    assert len(found) == len({each.check_name for each in found})
+    return {each.check_name: each for each in found}
+
+
+def picture(metadata: dict[str, Any]) -> ElementTree.Element:
+    """The chart, as a browser would read it."""
+    markdown = metadata["chart"].value
+    assert markdown.startswith(PICTURE)
+    code = markdown.removeprefix(PICTURE).removesuffix(")")
+    return ElementTree.fromstring(base64.b64decode(code, validate=True))
+
+
+def labels(chart: ElementTree.Element) -> list[str]:
+    return [text.text or "" for text in chart.iter(f"{SVG}text")]
+
+
+def report_of(**types: int) -> CoverageReport:
+    """A scan that found so many missing entities of each type."""
+    rows = {CoverageKey(name, None, Coverage.MISSING): count for name, count in types.items()}
+    total = sum(types.values())
+    page = ReconcilePage(
+        cursor=None,
+        scanned=total,
+        coverage=dict.fromkeys(Coverage, 0) | {Coverage.MISSING: total},
+        waiting=0,
+        orphaned=0,
+        rows=rows,
+    )
+    return CoverageReport(MODEL).plus(page)
+
+
+async def test_materializing_the_queue_metrics_gives_the_reading_of_the_sensor(
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    await deployment.queue.given_jobs("ada", "bob")
+    await sensor("reconcile_entities").tick()
+    ticked = await sensor("queue_metrics").tick()
+    [event] = [e for e in ticked.asset_events if isinstance(e, dg.AssetMaterialization)]
+
+    metadata = await materialized(deployment, "embed_queue_metrics")
+
+    assert set(metadata) == set(event.metadata)
+    assert metadata["pending"].value == 2
+    assert metadata["entities"].value == 2
+
+
+async def test_materializing_the_embeddings_gives_the_reading_of_the_sensor(
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    await deployment.queue.in_state("ada", JobStatus.COMPLETED)
+    [event] = (await sensor("reconcile_entities").tick()).asset_events
+
+    metadata = await materialized(deployment, "entity_embeddings")
+
+    assert metadata == event.metadata
+
+
+async def test_materializing_the_embeddings_changes_nothing(deployment: Deployment) -> None:
+    await deployment.queue.put_entity("ada")
+
+    await materialized(deployment, "entity_embeddings")
+
+    assert await deployment.queue.nodes() == []
+    assert await deployment.queue.queue.reconciler(MODEL).last() is None
+
+
+async def test_materializing_without_the_schema_says_what_to_do(deployment: Deployment) -> None:
+    await deployment.queue.run("DROP INDEX embed_pending_urgency")
+
+    with pytest.raises(dg.Failure) as caught:
+        await materialized(deployment, "embed_queue_metrics")
+
+    assert caught.value.description == (
+        "The queue cannot be read: the schema lacks embed_pending_urgency; "
+        "run 'embed-pipeline init'"
+    )
+
+
+async def test_the_embeddings_come_with_a_table_and_a_chart(deployment: Deployment) -> None:
+    await deployment.queue.in_state("ada", JobStatus.COMPLETED)
+    await deployment.queue.put_entity("bob")
+
+    metadata = await materialized(deployment, "entity_embeddings")
+
+    types, models = metadata["by_entity_type"], metadata["by_model"]
+    assert isinstance(types, dg.TableMetadataValue)
+    assert isinstance(models, dg.TableMetadataValue)
+    assert [record.data for record in types.records] == [
+        {
+            "entity type": "test",
+            "entities": 2,
+            "current": 1,
+            "missing": 1,
+            "stale": 0,
+            "wrong_model": 0,
+            "unembeddable": 0,
+        }
+    ]
+    assert [record.data for record in models.records] == [{"model": MODEL, "entities": 1}]
+    chart = picture(metadata)
+    assert chart.tag == f"{SVG}svg"
+    assert labels(chart)[:2] == ["test", "2"]
+    widths = [float(bar.get("width", 0)) for bar in chart.iter(f"{SVG}rect")][:5]
+    assert widths == [160.0, 0.0, 160.0, 0.0, 0.0]
+
+
+async def test_a_hostile_entity_type_stays_text(deployment: Deployment) -> None:
+    await deployment.queue.run("CREATE (:Entity {name: 'e', entityType: $type})", type=HOSTILE)
+
+    metadata = await materialized(deployment, "entity_embeddings")
+
+    chart = picture(metadata)
+    assert {element.tag for element in chart.iter()} == {
+        f"{SVG}{t}" for t in ("svg", "rect", "text")
+    }
+    assert labels(chart)[0] == HOSTILE.replace("\x00", "\ufffd").replace("\x1b", "\ufffd")
+
+
+def test_a_long_type_is_cut_before_it_is_escaped() -> None:
+    chart = picture(of_coverage(report_of(**{"&" * 100: 1})))
+
+    assert labels(chart)[0] == "&" * 23 + "…"
+
+
+def test_an_empty_graph_has_a_table_and_a_chart_too() -> None:
+    metadata = of_coverage(CoverageReport(MODEL))
+
+    assert metadata["by_entity_type"].records == []
+    assert picture(metadata).tag == f"{SVG}svg"
+    assert metadata["coverage_percent"] == 100.0
+
+
+def test_a_table_has_an_end() -> None:
+    assert len(table({"row": number} for number in range(SHOWN + 1)).records) == SHOWN
+
+
+def test_lineage_leads_from_the_entities_over_their_vectors_to_the_index(
+    deployment: Deployment,
+) -> None:
+    graph = deployment.defs.resolve_asset_graph()
+
+    parents = {
+        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
+
+    assert parents == {
+        "graph_entities": set(),
+        "entity_embeddings": {"graph_entities"},
+        "entity_vector_index": {"entity_embeddings"},
+        "embed_queue_metrics": set(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("interval", "late"),
+    [(timedelta(seconds=5), timedelta(minutes=2)), (timedelta(hours=1), timedelta(hours=5))],
+)
+def test_the_metrics_are_stale_when_readings_stay_away(
+    interval: timedelta, late: timedelta
+) -> None:
+    [spec] = queue_metrics_asset(interval).specs
+
+    assert spec.freshness_policy == dg.FreshnessPolicy.time_window(
+        warn_window=late, fail_window=2 * late
+    )
+
+
+async def test_the_checks_yield_exactly_what_is_announced(deployment: Deployment) -> None:
+    found = await checked(deployment)
+
+    assert list(found) == [check.name for check in CHECKS]
+    announced = {(spec.name, spec.asset_key) for spec in checks.embed_health.check_specs}
+    assert {(name, each.asset_key) for name, each in found.items()} == announced
+
+
+def test_every_check_says_what_it_is_for() -> None:
+    assert all(spec.description for spec in checks.embed_health.check_specs)
+
+
+async def test_a_failing_check_shows_severity_message_and_figures(deployment: Deployment) -> None:
+    deployment.queue.clock.advance(-timedelta(hours=1))
+    await deployment.queue.leased("ada")
+
+    verdict = (await checked(deployment))["no_forgotten_leases"]
+
+    assert not verdict.passed
+    assert verdict.severity is dg.AssetCheckSeverity.ERROR
+    assert (verdict.description or "").startswith("1 expired leases, the oldest for 5")
+    assert "is the sensor stale_leases on?" in (verdict.description or "")
+    assert verdict.metadata["expired_leases"].value == 1
+    assert verdict.metadata["oldest_expired_seconds"].value > 0  # pyright: ignore
+
+
+async def test_what_cannot_be_judged_yet_warns(deployment: Deployment) -> None:
+    verdict = (await checked(deployment))["coverage_above_floor"]
+
+    assert not verdict.passed
+    assert verdict.severity is dg.AssetCheckSeverity.WARN
+    assert verdict.description == "no scan of the entities has ended yet"
+
+
+async def test_the_checks_say_the_same_in_a_run_and_from_the_sensor(
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    await deployment.queue.given_jobs("ada")
+    await sensor("stale_leases").tick()
+    await sensor("reconcile_entities").tick()
+    ticked = await sensor("queue_metrics").tick()
+    from_sensor = [e for e in ticked.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
+
+    in_run = await checked(deployment)
+
+    assert {e.check_name: (e.passed, e.severity, e.asset_key) for e in from_sensor} == {
+        name: (e.passed, e.severity, e.asset_key) for name, e in in_run.items()
+    }
+    assert all(set(e.metadata) == set(in_run[e.check_name].metadata) for e in from_sensor)
+
+
+def test_every_severity_and_subject_has_its_place_in_dagster() -> None:
+    assert set(checks.SEVERITIES) == set(Severity)
+    assert set(checks.ASSETS) == {check.subject for check in CHECKS}
+
+
+async def test_r7_mock_vectors_cannot_pass_for_real_ones(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.setenv("EMBEDDING_PROVIDER", "auto")
+    deployment.defs = fresh_definitions(monkeypatch)
+    await deployment.queue.run(
+        "CREATE (:Entity {name: 'e', embedding: $vector, embedding_model: $model})",
+        vector=VECTOR,
+        model=f"mock-{MODEL}",
+    )
+    await deployment.run("reconcile_embeddings")
+
+    verdict = (await checked(deployment))["no_mock_vectors"]
+
+    assert not verdict.passed
+    assert verdict.severity is dg.AssetCheckSeverity.WARN
+    assert verdict.metadata["mock_vectors"].value == 1
+    for name in ("entity_embeddings", "embed_queue_metrics"):
+        warning = (await materialized(deployment, name))["warning"].value
+        assert warning == (
+            f"mock-{MODEL} makes mock vectors, which mean nothing; set OPENAI_API_KEY"
+        )
+
+
+async def test_with_a_real_model_there_is_no_warning(deployment: Deployment) -> None:
+    assert "warning" not in await materialized(deployment, "embed_queue_metrics")
