@@ -34,17 +34,17 @@ RETURN queue {.*} AS queue, now,
     RETURN job.id ORDER BY job.run_after LIMIT $sweep
   } AS due,
   COLLECT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, suspect_at)
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, suspect_at)
     WHERE job.model = $model AND job.suspect_at IS NOT NULL
     RETURN job.id ORDER BY job.model, job.suspect_at LIMIT 1
   } AS suspects,
   COLLECT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, ready_at)
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, ready_at)
     WHERE job.model = $model AND job.ready_at IS NOT NULL
     RETURN job.id ORDER BY job.model, job.ready_at LIMIT $oldest
   } AS oldest,
   COLLECT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(model, urgency, ready_at)
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, urgency, ready_at)
     WHERE job.model = $model AND job.urgency IS NOT NULL AND job.ready_at IS NOT NULL
     RETURN job.id ORDER BY job.model, job.urgency, job.ready_at LIMIT $limit
   } AS urgent
@@ -55,7 +55,8 @@ A worker has one model, and a vector of another one must never get its name. Ret
 come enter the lanes of all models: whoever passes first may do that.
 
 The hints are needed: for a short queue the planner takes the other index and sorts, and that plan
-may still be in its cache when the queue has become long.
+may still be in its cache when the queue has become long. SEEK, because with a plain hint it may
+scan the index for all models while its statistics still call it empty.
 """
 
 FIND_REQUEST: Final[LiteralString] = """
