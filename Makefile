@@ -1,12 +1,12 @@
 # Two commands are enough: `make dev` and `make test`. Both make .venv first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup dev test lint format types check lock clean
+.PHONY: help setup dev notebooks test lint format types check lock clean
 
 BIN := .venv/bin
 export PYTHON
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## Make the environment in .venv, with the embed-pipeline command
 
@@ -16,8 +16,14 @@ setup: .venv/.ready ## Make the environment in .venv, with the embed-pipeline co
 dev: setup ## Start everything: Neo4j, sample graph, Dagster UI on 127.0.0.1:3000
 	@exec $(BIN)/embed-pipeline dev
 
+notebooks: setup ## Open the analysts' notebooks on 127.0.0.1, with the data of this folder
+	@exec $(BIN)/jupyter-lab --ip=127.0.0.1 --LabApp.news_url=None \
+		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate notebooks
+
+# Two at once, each with a Neo4j of its own: most tests wait for something. A server that is given
+# by NEO4J_TEST_URI can only be used by one.
 test: setup ## Run all tests against a real Neo4j
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(if $(NEO4J_TEST_URI),,-n 2 --dist loadfile)
 
 lint: setup ## Look for mistakes and wrong format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

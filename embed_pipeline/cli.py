@@ -9,7 +9,15 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from embed_pipeline import cli_drain, cli_entities, cli_jobs, cli_neo4j, cli_queue, wiring
+from embed_pipeline import (
+    cli_drain,
+    cli_entities,
+    cli_history,
+    cli_jobs,
+    cli_neo4j,
+    cli_queue,
+    wiring,
+)
 from embed_pipeline import doctor as examination
 from embed_pipeline.cli_base import complaints, console, with_database
 from embed_pipeline.domain.errors import EmbedPipelineError
@@ -141,6 +149,8 @@ for command in (
     cli_queue.resume,
     cli_queue.recover,
     cli_queue.cleanup,
+    cli_history.report,
+    cli_history.metrics,
 ):
     app.command()(command)
 

@@ -17,6 +17,7 @@ from embed_pipeline.defs.assets import (
 )
 from embed_pipeline.defs.checks import embed_health
 from embed_pipeline.defs.drains import drain_embed_queue
+from embed_pipeline.defs.history import daily_history, queue_metrics_history
 from embed_pipeline.defs.job_filters import cancel_jobs, retry_failed_jobs
 from embed_pipeline.defs.jobs import (
     cleanup_expired_jobs,
@@ -48,6 +49,7 @@ defs = dg.Definitions(
         entity_embeddings,
         entity_vector_index,
         queue_metrics_asset(metrics_interval),
+        queue_metrics_history,
     ],
     asset_checks=[embed_health],
     jobs=[
@@ -63,7 +65,7 @@ defs = dg.Definitions(
         release_leases_of_run,
         prune_old_runs,
     ],
-    schedules=[nightly_cleanup, nightly_pruning, hourly_retry],
+    schedules=[nightly_cleanup, nightly_pruning, daily_history, hourly_retry],
     sensors=[
         embed_backlog,
         drain_failed,

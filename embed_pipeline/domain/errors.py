@@ -7,6 +7,7 @@
     ├── UnreachableError                3  nothing answers at the address of Neo4j
     ├── CredentialsError                4  Neo4j refuses user or password; never retried
     ├── SchemaError                     5  constraint, index or version is missing or contradicts
+    ├── HistoryError                    1  there is no history, or a file of it is damaged
     ├── QueueError                      1
     │   ├── InvalidJobError                a key part is empty, too long or of the wrong type
     │   ├── JobNotFoundError               no job has this id
@@ -68,6 +69,10 @@ class SchemaError(EmbedPipelineError):
     """The database lacks an object the queue relies on, or has a contradicting one."""
 
     exit_code = 5
+
+
+class HistoryError(EmbedPipelineError):
+    """There is no history to read, or a file of it is damaged."""
 
 
 class QueueError(EmbedPipelineError):

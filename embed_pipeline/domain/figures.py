@@ -15,7 +15,9 @@ Figures = Mapping[str, int | float]
 def queue_figures(metrics: QueueMetrics, *, model: str) -> dict[str, int | float]:
     """Every figure of the queue; 0 where there is nothing, so that no series has gaps.
 
-    What ends in ``_total`` only rises: events since the installation.
+    What ends in ``_total`` counts events since the installation and only rises; except
+    ``completed_total``, which is counted on the jobs and falls when a finished one is opened again,
+    and ``cost_usd_total``, which is all tokens at the price of today's model.
     """
     counts, counters = metrics.counts, metrics.counters
     ended = sum(metrics.attempts.values())

@@ -1,5 +1,8 @@
 """The settings of the unattended deployment: how often Dagster looks, and when it warns."""
 
+from pathlib import Path
+
+from embed_pipeline.paths import project_dir, state_dir
 from embed_pipeline.settings.fields import QueueSettings
 from embed_pipeline.settings.types import DAY_MS, WholeNumber, setting
 
@@ -39,6 +42,12 @@ class Settings(QueueSettings):
         ge=1,
         le=3_650,
     )
+    own_history_path: str | None = setting(
+        "EMBED_HISTORY_PATH",
+        "Folder or fsspec address of the exported history; empty is .embed_pipeline/history.",
+        "a folder, or an address such as s3://bucket/folder without user and password",
+        pattern=r"^[^\s@]+$",
+    )
     objective_age_ms: WholeNumber = setting(
         "EMBED_OBJECTIVE_AGE_MS",
         "Milliseconds that the oldest job may wait before a check warns.",
@@ -63,3 +72,11 @@ class Settings(QueueSettings):
         ge=0,
         le=100,
     )
+
+    @property
+    def history_path(self) -> str:
+        """Where closed days of the history are kept; the same from every folder."""
+        own = self.own_history_path
+        if own is None:
+            return str(state_dir() / "history")
+        return own if "://" in own else str(project_dir() / Path(own).expanduser())

@@ -197,7 +197,8 @@ class Drain:
             await self._pause(pause)
         running = {*self._requests, *([self._leasing] if self._leasing else [])}
         stopping = asyncio.create_task(self._stop.wait())
-        is_waiting, began = self.waiting > 0, time.monotonic()
+        is_waiting, is_idle = self.waiting > 0, not running and self._intake.is_empty
+        began = time.monotonic()
         try:
             done, _ = await asyncio.wait(
                 {*running, stopping}, timeout=self._patience(), return_when=asyncio.FIRST_COMPLETED
@@ -206,6 +207,8 @@ class Drain:
             stopping.cancel()
             if is_waiting:
                 self.report.seconds_waiting += time.monotonic() - began
+            elif is_idle:
+                self.report.seconds_idle += time.monotonic() - began
         for task in done - {stopping}:
             self._requests.discard(task)
             if task is self._leasing:

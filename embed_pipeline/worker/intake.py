@@ -75,6 +75,11 @@ class Intake:
         return not len(self._holdings) or not (self._holds_suspect or self._is_suspects_turn)
 
     @property
+    def is_empty(self) -> bool:
+        """Say whether the last look found nothing."""
+        return self._empty_in_a_row > 0
+
+    @property
     def is_dry(self) -> bool:
         """Say whether it has looked long enough in vain."""
         silence = time.monotonic() - self._silent_since
@@ -129,8 +134,7 @@ class Intake:
         if len(self._holdings):
             return Lane.HEALTHY
         # With nothing due there is nobody to let pass, and any look finds a suspect, too.
-        is_idle = self._empty_in_a_row > 0
-        return Lane.SUSPECT if self._is_suspects_turn and not is_idle else Lane.ANY
+        return Lane.SUSPECT if self._is_suspects_turn and not self.is_empty else Lane.ANY
 
     async def _prepare(self, jobs: Sequence[LeasedJob]) -> Batch:
         loaded = await self._parts.store.load([leased.lease for leased in jobs])

@@ -50,13 +50,17 @@ class DrainReport:
     tokens: int = 0
     seconds: float = 0.0
     seconds_waiting: float = 0.0
+    """For the rate limit."""
+    seconds_idle: float = 0.0
+    """For new jobs, with nothing left to do."""
     ending: Ending | None = None
     reason: str | None = None
 
     @property
     def throughput(self) -> float:
-        """Jobs completed per second."""
-        return self.completed / self.seconds if self.seconds else 0.0
+        """Jobs completed per second of the time in which there was something to do."""
+        busy = self.seconds - self.seconds_idle
+        return self.completed / busy if busy > 0 else 0.0
 
     @property
     def cost_usd(self) -> float | None:

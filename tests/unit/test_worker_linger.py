@@ -172,6 +172,20 @@ async def test_one_that_never_gets_a_job_stays_as_long(
     assert (report.leased, report.ending) == (0, Ending.EMPTY)
 
 
+async def test_time_without_anything_to_do_does_not_count_against_its_speed(
+    queue: WatchedQueue, start: StartDrain
+) -> None:
+    await queue.given("first")
+    drain = start()
+    await drain.completed(1)
+
+    drain.clock.advance(10 * MINUTE)
+    report = await drain.running
+
+    assert report.seconds_idle >= 600
+    assert report.throughput > 10 / 600
+
+
 async def test_it_holds_nothing_while_it_lingers(queue: WatchedQueue, start: StartDrain) -> None:
     await queue.given("first")
     drain = start()

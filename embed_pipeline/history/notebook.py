@@ -1,0 +1,68 @@
+"""What a notebook needs to go on where there is nothing to read yet."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from embed_pipeline import wiring
+from embed_pipeline.domain.errors import ConfigurationError, EmbedPipelineError
+from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.history.frames import empty
+from embed_pipeline.settings import load_settings
+
+
+def say(text: str) -> None:
+    """Write below the cell."""
+    sys.stdout.write(f"{text}\n")
+
+
+def read(
+    table: Callable[..., pd.DataFrame], *, columns: Sequence[str] = (), **options: Any
+) -> pd.DataFrame:
+    """Read a table and say how much there was; or why there is nothing, and go on without.
+
+    Args:
+        table: a function of ``history``.
+        columns: those that later cells rely on, also where nothing can be read.
+        options: for the function.
+    """
+    try:
+        frame = table(**options)
+    except EmbedPipelineError as error:
+        say(f"Nothing to read: {error}")
+        return empty().reindex(columns=list(columns))
+    say(f"{table.__name__}: {len(frame):,} rows." if len(frame) else f"{table.__name__}: none yet.")
+    return frame
+
+
+def rate_limits() -> RateLimits:
+    """The rate limit of this project; the default one where its settings cannot be read."""
+    try:
+        return wiring.rate_limits(load_settings())
+    except ConfigurationError as error:
+        say(f"The default rate limit is assumed: {error}")
+        return RateLimits()
+
+
+def plot(
+    frame: pd.DataFrame, *columns: str, title: str, unit: str, scale: float = 1.0, **options: Any
+) -> None:
+    """Draw columns; or say that there is nothing to draw.
+
+    Args:
+        frame: the x axis is its index.
+        columns: those that are not there are left out.
+        title: what is seen.
+        unit: of the y axis, after ``scale``.
+        scale: times the values.
+        options: for pandas' ``plot``, such as ``kind`` or ``style``.
+    """
+    # The name of a single column is in the title, and its unit may not be the one of the axis.
+    options.setdefault("legend", len(columns) > 1)
+    drawn = frame[[name for name in columns if name in frame]].dropna(how="all")
+    if drawn.empty:
+        say(f"{title}: nothing to draw yet.")
+        return
+    (drawn * scale).plot(title=title, ylabel=unit, figsize=(10, 3), grid=True, **options)

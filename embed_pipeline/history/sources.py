@@ -1,0 +1,83 @@
+"""Finds what is read: the Dagster instance, and the exported days that belong to it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.instance.ref import InstanceRef
+
+from embed_pipeline.domain.errors import HistoryError
+from embed_pipeline.history.archive import Archive
+from embed_pipeline.paths import dagster_home
+from embed_pipeline.settings import load_settings
+
+Instance = dg.DagsterInstance | Path | str | None
+"""An open instance, a ``DAGSTER_HOME``, or None for the project's own."""
+
+
+def own_home() -> Path:
+    """The ``DAGSTER_HOME`` of this deployment: the variable, else the one of ``make dev``."""
+    named = os.environ.get("DAGSTER_HOME")
+    return Path(named).expanduser().absolute() if named else dagster_home()
+
+
+def archive_for(instance: Instance, address: str | None) -> Archive | None:
+    """The exported days that belong to an instance; None if nobody says where they are.
+
+    The default folder is left out for the instance of another deployment: its days would stand in
+    for the other's without a sign.
+    """
+    if address:
+        return Archive.at(address)
+    settings = load_settings()
+    if settings.own_history_path or is_own(instance):
+        return Archive.at(settings.history_path)
+    return None
+
+
+def is_own(instance: Instance) -> bool:
+    """Say whether this is the instance of this project."""
+    match instance:
+        case None:
+            return True
+        case dg.DagsterInstance():
+            root = instance.root_directory if instance.is_persistent else None
+            return root is not None and _is_same(Path(root), own_home())
+        case _:
+            return _is_same(Path(instance), own_home())
+
+
+def has_storage(home: Path) -> bool:
+    """Say whether Dagster has kept anything there; opening a folder without would create it."""
+    if not home.is_dir():
+        return False
+    storage = InstanceRef.from_dir(str(home.absolute())).event_storage_data
+    folder = storage.config_dict.get("base_dir") if storage else None
+    # Without a folder it is a server's database, or a variable names the folder.
+    return not isinstance(folder, str) or (Path(folder) / "index.db").is_file()
+
+
+@contextmanager
+def opened_instance(instance: Instance) -> Iterator[dg.DagsterInstance]:
+    """Open an instance, and never make one.
+
+    Raises:
+        HistoryError: nothing is there.
+    """
+    if isinstance(instance, dg.DagsterInstance):
+        yield instance
+        return
+    home = Path(instance).expanduser().absolute() if instance else own_home()
+    if not has_storage(home):
+        raise HistoryError(
+            f"{home} holds no history of Dagster; start Dagster there once (make dev), or name "
+            "another DAGSTER_HOME: instance=..."
+        )
+    with dg.DagsterInstance.from_config(str(home)) as opened:
+        yield opened
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.expanduser().resolve() == other.resolve()

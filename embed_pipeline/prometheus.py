@@ -1,0 +1,204 @@
+"""The queue's figures for Prometheus, read when somebody asks."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from embed_pipeline import wiring
+from embed_pipeline.domain.coverage import Coverage, CoverageReport
+from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory, SchemaError
+from embed_pipeline.domain.figures import Figures, coverage_figures, queue_figures
+from embed_pipeline.domain.health import Objectives, Reading, examine
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import QueueMetrics
+from embed_pipeline.domain.prices import cost_of
+from embed_pipeline.reading import objectives, read_everything
+from embed_pipeline.settings import Settings
+from embed_pipeline.store.connection import connected
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "embed_queue_"
+LOOPBACK: Final = "127.0.0.1"
+
+GAUGES: Final = {
+    "ready": ("ready_jobs", "Pending jobs that can be leased now."),
+    "delayed": ("delayed_jobs", "Pending jobs that wait for the time of their next attempt."),
+    "due_retries": ("due_retry_jobs", "Pending jobs whose next attempt is due."),
+    "suspects": ("suspect_jobs", "Pending jobs whose last lease expired; they are leased alone."),
+    "oldest_pending_seconds": ("oldest_pending_seconds", "Age of the oldest job that is due."),
+    "expired_leases": ("expired_leases", "Leases whose worker has stopped sending heartbeats."),
+    "oldest_expired_seconds": ("oldest_expired_seconds", "How long ago the first lease expired."),
+    "without_lock": ("jobs_without_lock", "Processing jobs without an expiry: changed by hand."),
+    "is_paused": ("paused", "1 while somebody has paused the queue."),
+    "is_breaker_open": ("breaker_open", "1 while the queue is closed by a fault that hits all."),
+}
+"""The names and the meaning of what goes up and down."""
+
+COUNTERS: Final = {
+    "recoveries": "Searches for expired leases.",
+    "recovered": "Leases taken away from silent workers.",
+    "exhausted": "Jobs that failed because their attempts were used up.",
+    "fenced": "Writes that came after the lease was lost, and were refused.",
+    "released": "Leases given up by workers that were stopped.",
+    "retried": "Failed attempts that lead to another one.",
+    "given_back": "Leases given back with their attempt, because of the rate limit.",
+    "moved": "Vectors not written because the text had changed meanwhile.",
+    "cancelled": "Jobs cancelled by an operator.",
+    "superseded": "Jobs cancelled because of a newer version of their entity, or its deletion.",
+    "revived": "Ended jobs opened again by an enqueue.",
+    "reopened": "Failed jobs opened again by an operator.",
+    "heartbeats_failed": "Heartbeats that did not reach the database.",
+    "requests": "Requests to the provider.",
+    "requests_limited": "Requests that the provider refused as too many.",
+    "tokens": "Tokens that the provider has counted.",
+    "cache_hits": "Texts whose vector was known already.",
+}
+"""The events that are counted since the installation, under their own names."""
+
+
+def families(reading: Reading, wanted: Objectives) -> Iterator[Metric]:
+    """Name the figures of a reading by the conventions of Prometheus."""
+    is_up = reading.metrics is not None
+    yield _gauge("up", "1 if the queue could be read.", is_up)
+    labels = {"model": reading.model, "dimensions": str(reading.dimensions)}
+    info = GaugeMetricFamily(f"{PREFIX}info", "The model in use.", labels=list(labels))
+    info.add_metric(list(labels.values()), 1)
+    yield info
+    if (price := cost_of(reading.model, 1)) is not None:
+        yield _gauge("token_price_usd", "What the provider charges for one token.", price)
+    if reading.metrics is not None:
+        yield from _of_queue(reading.metrics, queue_figures(reading.metrics, model=reading.model))
+    if reading.coverage is not None:
+        yield from _of_coverage(reading.coverage)
+    checks = GaugeMetricFamily(
+        f"{PREFIX}check_passed", "1 if the check passed.", labels=["check", "severity"]
+    )
+    for verdict in examine(reading, wanted):
+        if verdict.passed is not None:
+            checks.add_metric([verdict.check.name, verdict.severity.value], verdict.passed)
+    yield checks
+
+
+def _of_queue(metrics: QueueMetrics, figures: Figures) -> Iterator[Metric]:
+    jobs = {status.value: figures[status.value] for status in JobStatus}
+    yield _labelled("jobs", "Jobs by status.", "status", jobs)
+    kinds = {kind.value: figures[f"failed_{kind.value.lower()}"] for kind in ErrorCategory}
+    yield _labelled("failed_jobs", "Failed jobs by category of their error.", "category", kinds)
+    for figure, (name, meaning) in GAUGES.items():
+        yield _gauge(name, meaning, figures[figure])
+    window = metrics.window.total_seconds()
+    rates = {
+        ended: figures[f"{ended}_in_window"] / window
+        for ended in ("completed", "failed", "cancelled")
+    }
+    # No counter: a changed text takes its job out of the ended ones again, and Prometheus takes
+    # every fall of a counter for a new beginning at 0.
+    meaning = f"Jobs that ended per second, over the last {window:g} seconds."
+    yield _labelled("ended_jobs_per_second", meaning, "status", rates)
+    if metrics.last_recovery is not None:
+        meaning = "When somebody last looked for expired leases."
+        yield _gauge("last_recovery_timestamp_seconds", meaning, metrics.last_recovery.timestamp())
+    for name, meaning in COUNTERS.items():
+        yield CounterMetricFamily(PREFIX + name, meaning, value=figures[f"{name}_total"])
+    deleted = CounterMetricFamily(
+        f"{PREFIX}deleted_jobs", "Ended jobs deleted after their retention.", labels=["status"]
+    )
+    for status in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED):
+        deleted.add_metric([status.value], figures[f"deleted_{status.value}_total"])
+    yield deleted
+
+
+def _of_coverage(report: CoverageReport) -> Iterator[Metric]:
+    figures = coverage_figures(report)
+    kinds = {kind.value: figures[f"entities_{kind.value}"] for kind in Coverage}
+    yield _labelled("entities", "Entities by how well their vector fits.", "coverage", kinds)
+    yield _gauge("coverage_ratio", "Share of current entities.", figures["coverage_percent"] / 100)
+    for name, meaning in (
+        ("entities_waiting", "Entities that are not current, but have a job that is not ended."),
+        ("entities_truncated", "Entities of whose text only the beginning was embedded."),
+        ("entities_orphaned", "Vectors on entities that are no longer current."),
+    ):
+        yield _gauge(name, meaning, figures[name])
+    if report.at is not None:
+        meaning = "When the scan ended that these figures are from."
+        yield _gauge("coverage_timestamp_seconds", meaning, report.at.timestamp())
+
+
+def _gauge(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, meaning, value=value)
+
+
+def _labelled(name: str, meaning: str, label: str, values: Figures) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, meaning, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+class QueueCollector(Collector):
+    """Takes a reading per scrape; one that fails says so on the log, and ``up`` is 0."""
+
+    def __init__(self, read: Callable[[], Reading], *, wanted: Objectives) -> None:
+        self._read = read
+        self._wanted = wanted
+        self._said: str | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """Answer a scrape."""
+        try:
+            reading = self._read()
+        except EmbedPipelineError as error:
+            self._say(str(error))
+            yield _gauge("up", "1 if the queue could be read.", value=0)
+            return
+        self._say(reading.schema_problem)
+        yield from families(reading, self._wanted)
+
+    def _say(self, problem: str | None) -> None:
+        """Say a problem once, not with every scrape."""
+        if problem and problem != self._said:
+            log.warning("embed_queue_up is 0: %s", problem)
+        self._said = problem
+
+
+def read(settings: Settings) -> Reading:
+    """Take a reading, on a connection of its own."""
+
+    async def work() -> Reading:
+        async with connected(wiring.connection(settings)) as driver:
+            return await read_everything(driver, settings)
+
+    return asyncio.run(work())
+
+
+def serve(settings: Settings, *, port: int) -> tuple[WSGIServer, threading.Thread]:
+    """Answer scrapes on loopback until the server is shut down."""
+    collector = QueueCollector(lambda: read(settings), wanted=objectives(settings))
+    return start_http_server(port, addr=LOOPBACK, registry=_registry(collector))
+
+
+def text(settings: Settings) -> str:
+    """One scrape as text.
+
+    Raises:
+        EmbedPipelineError: the queue cannot be read.
+    """
+    reading = read(settings)
+    if reading.schema_problem is not None:
+        raise SchemaError(reading.schema_problem)
+    collector = QueueCollector(lambda: reading, wanted=objectives(settings))
+    return generate_latest(_registry(collector)).decode()
+
+
+def _registry(collector: Collector) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    return registry

@@ -1,0 +1,143 @@
+"""The questions of an owner, answered from the history: each with a verdict and its reasons."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import pandas as pd
+
+from embed_pipeline.domain.prices import PRICES_OF, cost_of
+from embed_pipeline.report.advice import advice
+from embed_pipeline.report.source import History, arrived, completed, latest, rise, worst
+from embed_pipeline.report.words import at, number_of, plain, span
+
+QUIET: Final = timedelta(minutes=15)
+MISSED_READINGS: Final = 10
+"""Readings come late on a busy machine; so many in a row do not."""
+LATELY: Final = 20
+"""The part of the time that decides whether a late queue is catching up: of a week, eight hours."""
+LOOK_AT_DAGSTER: Final = "Is Dagster running, and its sensor queue_metrics on?"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer in one line, and what it rests on; ``is_good`` is ``None`` where it is neither."""
+
+    question: str
+    verdict: str
+    is_good: bool | None
+    reasons: tuple[str, ...] = ()
+
+
+def answers(history: History) -> list[Answer]:
+    """Answer all questions; without readings there is little to say."""
+    if history.metrics.empty:
+        nothing = "There are no readings in this time."
+        found = [Answer("Are we keeping up?", nothing, is_good=False, reasons=(LOOK_AT_DAGSTER,))]
+        return [*found, _failing(history)] if len(history.failures) else found
+    return [_keeping_up(history), _failing(history), _cost(history), _changes(history)]
+
+
+def _keeping_up(history: History) -> Answer:
+    is_good, verdict = _pace(history)
+    return Answer("Are we keeping up?", verdict, is_good, tuple(_signs(history)))
+
+
+def _pace(history: History) -> tuple[bool, str]:
+    metrics, waiting = history.metrics, latest(history.metrics, "pending")
+    wait = f"{number_of(waiting)} {'waits' if waiting == 1 else 'wait'}"
+    silence = history.now - metrics.index[-1]
+    if silence > _patience(metrics):
+        return False, f"Nobody knows: the last reading is {span(silence)} old. {LOOK_AT_DAGSTER}"
+    if latest(metrics, "is_breaker_open"):
+        return False, f"No: the breaker is open, and {wait}."
+    if latest(metrics, "is_paused"):
+        return False, f"No: the queue is paused, and {wait}."
+    age = timedelta(seconds=latest(metrics, "oldest_pending_seconds"))
+    allowed = history.objectives.oldest_pending
+    if age <= allowed:
+        return True, f"Yes: {number_of(completed(metrics))} completed, {waiting:,.0f} waiting now."
+    lately = metrics["pending"].dropna().iloc[-(len(metrics) // LATELY + 2) :]
+    if lately.iloc[0] > waiting:
+        less = f"{lately.iloc[0] - waiting:,.0f} fewer than at {at(lately.index[0])} UTC"
+        return False, f"Not yet, but it is catching up: {wait}, {less}."
+    return False, f"No: {wait}, the oldest for {span(age)}; {span(allowed)} are allowed."
+
+
+def _patience(metrics: pd.DataFrame) -> timedelta:
+    if len(metrics) < 2:
+        return QUIET
+    usual = metrics.index.to_series().diff().dt.total_seconds().median()
+    return max(QUIET, MISSED_READINGS * timedelta(seconds=usual))
+
+
+def _signs(history: History) -> Iterator[str]:
+    metrics = history.metrics
+    done = completed(metrics)
+    yield f"{number_of(arrived(metrics))} arrived, {done:,.0f} completed."
+    longest = timedelta(seconds=worst(metrics, "oldest_pending_seconds"))
+    allowed = history.objectives.oldest_pending
+    yield f"The longest wait was {span(longest)}; {span(allowed)} are allowed."
+    empty = metrics.index[metrics["pending"] == 0]
+    if len(empty):
+        yield f"The queue was last empty at {at(empty[-1])} UTC."
+    else:
+        yield "The queue was never empty."
+    if "coverage_percent" in metrics:
+        wanted = history.objectives.coverage_percent
+        current = latest(metrics, "coverage_percent")
+        yield f"{current:.1f} % of the entities are current; {wanted:g} % are wanted."
+
+
+def _failing(history: History) -> Answer:
+    found, question = history.failures, "What fails?"
+    if found.empty:
+        return Answer(question, "Nothing.", is_good=True)
+    failed, top = int(found["count"].sum()), found.iloc[0]
+    most = int(top["count"])
+    kinds = number_of(len(found), "kind") + " of error"
+    share, allowed = _failed_percent(history.metrics), history.objectives.failed_percent
+    return Answer(
+        question,
+        f"{number_of(failed)}, by {kinds}.",
+        is_good=share <= allowed,
+        reasons=(
+            f"{share:.2f} % of the ended jobs that are kept; {allowed:g} % are allowed.",
+            f"Most frequent ({most:,}), {top['category']}: {plain(str(top['example_error']))}",
+        ),
+    )
+
+
+def _failed_percent(metrics: pd.DataFrame) -> float:
+    failed, done = latest(metrics, "failed"), latest(metrics, "completed")
+    return 100 * failed / (failed + done) if failed else 0.0
+
+
+def _cost(history: History) -> Answer:
+    metrics, model = history.metrics, history.model
+    tokens, known = rise(metrics, "tokens_total"), rise(metrics, "cache_hits_total")
+    cost = cost_of(model, round(tokens))
+    reasons = [
+        f"{number_of(rise(metrics, 'requests_total'), 'request')}, {number_of(tokens, 'token')}.",
+        f"{number_of(known, 'text')} had been embedded before and cost nothing.",
+    ]
+    if cost is not None:
+        reasons.append(f"At the price of {model} as of {PRICES_OF}.")
+    if others := sorted(_models(history.drains) - {model}):
+        names = plain(", ".join(others))
+        reasons.append(f"Drains also used {names}; their tokens are counted as those of {model}.")
+    verdict = f"No price is known for {model}." if cost is None else f"${cost:,.4f}"
+    return Answer("What did it cost?", verdict, is_good=None, reasons=tuple(reasons))
+
+
+def _models(drains: pd.DataFrame) -> set[str]:
+    return {str(name) for name in drains["model"].dropna()} if "model" in drains else set()
+
+
+def _changes(history: History) -> Answer:
+    found, question = tuple(advice(history)), "What should I change?"
+    if not found:
+        return Answer(question, "Nothing.", is_good=True)
+    verdict = "One thing." if len(found) == 1 else f"{len(found)} things, the most urgent first."
+    return Answer(question, verdict, is_good=False, reasons=found)

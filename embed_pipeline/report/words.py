@@ -1,0 +1,42 @@
+"""Numbers and other people's texts as words that fit into a sentence and a cell."""
+
+import unicodedata
+from datetime import datetime, timedelta
+from typing import Final
+
+MOST_CHARACTERS: Final = 400
+_INVISIBLE: Final = frozenset({"Cc", "Cs"})
+_TURNS_ROUND: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that change the direction of what follows, beyond the end of their own text."""
+
+
+def number_of(count: float, noun: str = "job") -> str:
+    """So many of something."""
+    return f"{count:,.0f} {noun}" if round(count) == 1 else f"{count:,.0f} {noun}s"
+
+
+def span(length: timedelta) -> str:
+    """A length of time in the unit that fits."""
+    seconds = max(0.0, length.total_seconds())
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{round(seconds / size, 1):g} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def at(moment: datetime) -> str:
+    """A time to the minute."""
+    return f"{moment:%Y-%m-%d %H:%M}"
+
+
+def plain(text: str) -> str:
+    """Somebody else's text on one line, without what no reader can see, and not too long."""
+    line = " ".join("".join(map(_visible, text)).split())
+    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
+
+
+def _visible(character: str) -> str:
+    if character.isspace():
+        return " "
+    is_hidden = unicodedata.category(character) in _INVISIBLE or character in _TURNS_ROUND
+    return "\N{REPLACEMENT CHARACTER}" if is_hidden else character

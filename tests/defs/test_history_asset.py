@@ -1,0 +1,148 @@
+"""The asset that keeps closed days, and the schedule that does not forget one."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.test_utils import freeze_time
+
+from embed_pipeline import history
+from embed_pipeline.defs.history import LOOK_BACK, daily_history, queue_metrics_history
+from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.history.archive import Archive
+from tests.generated_history import insert, make_home, readings
+
+TODAY = datetime(2026, 11, 16, tzinfo=UTC)
+DAY = timedelta(days=1)
+YESTERDAY = TODAY - DAY
+
+
+@pytest.fixture(scope="module")
+def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = make_home(tmp_path_factory.mktemp("deployment") / "dagster")
+    insert(home, readings(0))
+    return home
+
+
+@pytest.fixture
+def instance(fresh_home: Path, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """With files: a schedule opens its instance anew."""
+    home = shutil.copytree(fresh_home, tmp_path / "dagster")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("EMBED_HISTORY_PATH", str(tmp_path / "history"))
+    return Archive.at(str(tmp_path / "history"))
+
+
+def read_at(instance: dg.DagsterInstance, at: datetime, **figures: int) -> None:
+    with freeze_time(at):
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization("embed_queue_metrics", metadata=figures)
+        )
+
+
+def materialize(instance: dg.DagsterInstance, day: datetime) -> dg.ExecuteInProcessResult:
+    with freeze_time(TODAY + DAY / 2):
+        return dg.materialize(
+            [queue_metrics_history],
+            instance=instance,
+            partition_key=f"{day:%Y-%m-%d}",
+            resources={"neo4j": Neo4jResource()},
+            raise_on_error=False,
+        )
+
+
+def reason(result: dg.ExecuteInProcessResult) -> str:
+    """What the operator reads on the page of the failed run."""
+    [failure] = [event for event in result.all_events if event.is_step_failure]
+    return str(failure.step_failure_data.error)
+
+
+def tick(instance: dg.DagsterInstance, at: datetime = TODAY) -> list[str] | str | None:
+    """The days that the schedule asks for, or why it asks for none."""
+    with dg.build_schedule_context(
+        instance=instance,
+        scheduled_execution_time=at + timedelta(minutes=20),
+        resources={"neo4j": Neo4jResource()},
+    ) as context:
+        found: Any = daily_history(context)
+    if isinstance(found, dg.SkipReason):
+        return found.skip_message
+    return [request.partition_key for request in found]
+
+
+def test_a_closed_day_is_written_and_read_again(
+    instance: dg.DagsterInstance, archive: Archive
+) -> None:
+    read_at(instance, YESTERDAY, pending=1)
+    read_at(instance, TODAY, pending=2)
+
+    result = materialize(instance, YESTERDAY)
+    instance.wipe_assets([dg.AssetKey("embed_queue_metrics")])
+
+    assert result.success
+    [event] = result.asset_materializations_for_node("queue_metrics_history")
+    assert event.metadata["queue_metrics_rows"].value == 1
+    assert history.queue_metrics(instance=instance)["pending"].tolist() == [1]
+
+
+def test_a_day_that_is_not_over_is_refused(instance: dg.DagsterInstance, archive: Archive) -> None:
+    read_at(instance, TODAY, pending=1)
+
+    with pytest.raises(dg.DagsterUnknownPartitionError, match="2026-11-16"):
+        materialize(instance, TODAY)
+
+    assert archive.days("queue_metrics") == []
+
+
+def test_a_damaged_file_fails_the_run_with_what_to_do(
+    instance: dg.DagsterInstance, archive: Archive
+) -> None:
+    read_at(instance, YESTERDAY, pending=1)
+    materialize(instance, YESTERDAY)
+    file = archive.root / "queue_metrics" / "2026-11-15.parquet"
+    file.write_bytes(b"damaged")
+
+    result = materialize(instance, YESTERDAY)
+
+    assert "2026-11-15.parquet cannot be read" in reason(result)
+    assert file.read_bytes() == b"damaged"
+
+
+def test_every_closed_day_with_readings_and_no_file_is_asked_for(
+    instance: dg.DagsterInstance, archive: Archive
+) -> None:
+    for days in (LOOK_BACK + 1, LOOK_BACK, 3, 1, 0):
+        read_at(instance, TODAY - days * DAY, pending=1)
+    materialize(instance, TODAY - 3 * DAY)
+
+    assert tick(instance) == ["2026-10-17", "2026-11-15"]
+
+
+def test_a_day_is_asked_for_also_when_only_drains_were_reported(
+    instance: dg.DagsterInstance, archive: Archive
+) -> None:
+    with freeze_time(YESTERDAY):
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization("entity_embeddings", metadata={"drain_run_id": "run-1"})
+        )
+
+    assert tick(instance) == ["2026-11-15"]
+    materialize(instance, YESTERDAY)
+    assert tick(instance) == "every closed day with readings is exported"
+
+
+def test_nothing_to_export_is_said(instance: dg.DagsterInstance, archive: Archive) -> None:
+    read_at(instance, TODAY, pending=1)
+
+    assert tick(instance) == "every closed day with readings is exported"
+    assert not archive.root.exists()

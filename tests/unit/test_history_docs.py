@@ -1,0 +1,35 @@
+"""Every column that an analyst can see is explained, and no other."""
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from embed_pipeline.defs.drains import DrainConfig
+from embed_pipeline.domain.coverage import CoverageReport
+from embed_pipeline.domain.figures import coverage_figures, queue_figures
+from embed_pipeline.history.failures import Kind
+from embed_pipeline.worker.report import DrainReport
+from tests.project import ROOT
+from tests.unit.test_domain_figures import BUSY, PAID
+
+COLUMNS = {
+    "queue_metrics": {*queue_figures(BUSY, model=PAID)},
+    "coverage": {*coverage_figures(CoverageReport(PAID))},
+    "drains": {
+        *DrainReport("owner", PAID).as_dict(),
+        *(f"config_{name}" for name in DrainConfig.model_fields),
+        "run_id",
+    },
+    "failures": {field.name for field in fields(Kind)},
+}
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_the_columns_of_a_table_are_those_in_the_docs(table: str) -> None:
+    text = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")
+    [section] = re.findall(rf"^## {table}$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    documented = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+\. \|$", section, re.MULTILINE)
+
+    assert set(documented) == COLUMNS[table]
+    assert len(documented) == len(set(documented))
