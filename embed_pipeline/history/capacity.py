@@ -20,8 +20,6 @@ import pandas as pd
 from embed_pipeline.domain.rate_window import RateLimits
 
 FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-EMPTY: Final = "nothing left to do"
-"""How a drain says that it ended because it had lingered in vain."""
 ARRIVED: Final = (
     "jobs",
     "deleted_completed_total",
@@ -160,11 +158,9 @@ def compared(drains: pd.DataFrame, *, limits: RateLimits) -> pd.DataFrame:
 
 def _worked(drains: pd.DataFrame) -> pd.DataFrame:
     """The drains that completed jobs: their numbers, without the time in which they lingered."""
-    names = ["completed", "requests", "seconds", "seconds_waiting", "config_linger_seconds"]
+    names = ["completed", "requests", "seconds", "seconds_waiting", "seconds_idle"]
     numbers = drains.reindex(columns=names).astype(float).fillna(0.0)
-    has_lingered = drains.reindex(columns=["ending"])["ending"] == EMPTY
-    lingering = numbers.pop("config_linger_seconds").where(has_lingered, 0.0)
-    numbers["seconds"] = (numbers["seconds"] - lingering).clip(lower=0.0)
+    numbers["seconds"] = (numbers["seconds"] - numbers.pop("seconds_idle")).clip(lower=0.0)
     numbers["busy_seconds"] = (numbers["seconds"] - numbers["seconds_waiting"]).clip(lower=0.0)
     return numbers[numbers["completed"] > 0]
 

@@ -9,14 +9,12 @@ import pytest
 
 from embed_pipeline.domain.rate_window import RateLimits, Window, take
 from embed_pipeline.history.capacity import (
-    EMPTY,
     Capacity,
     arrivals_per_minute,
     compared,
     measured,
     sensitivity,
 )
-from embed_pipeline.worker.report import Ending
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LIMITS = RateLimits(requests=20, interval=timedelta(minutes=1))
@@ -39,8 +37,7 @@ def drain(completed: int, **values: Any) -> dict[str, Any]:
         "requests": completed / 10,
         "seconds": completed / 20,
         "seconds_waiting": 0.0,
-        "ending": Ending.BUDGET.value,
-        "config_linger_seconds": 15,
+        "seconds_idle": 0.0,
         **values,
     }
 
@@ -95,14 +92,11 @@ class TestMeasured:
 
     def test_waiting_and_lingering_are_no_work(self) -> None:
         waited = drain(100, seconds=5 + 60, seconds_waiting=60)
-        lingered = drain(100, seconds=5 + 15, ending=Ending.EMPTY.value)
+        lingered = drain(100, seconds=5 + 15, seconds_idle=15)
 
         found = measured(frame(waited, lingered), limits=LIMITS)
 
         assert found == Capacity(LIMITS, jobs_per_request=10, jobs_per_second=20)
-
-    def test_knows_how_a_drain_says_that_it_lingered_in_vain(self) -> None:
-        assert Ending.EMPTY.value == EMPTY
 
     def test_known_texts_need_no_request(self) -> None:
         found = measured(frame(drain(100, requests=0)), limits=LIMITS)
