@@ -24,13 +24,14 @@ from embed_pipeline.cli_base import (
 from embed_pipeline.cli_entities import scan
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
+from embed_pipeline.domain.health import is_overdue
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.results import RecoveredJob
-from embed_pipeline.settings import Settings
+from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.queue import Queue
 
 PAGE: Final = 500
-ALARMING: Final = ("Paused", "Breaker", "Without expiry")
+ALARMING: Final = ("Paused", "Breaker", "Without expiry", "Recovery overdue")
 LATELY: Final = timedelta(minutes=5)
 
 
@@ -60,7 +61,8 @@ def status(
         print_json(plain | ({"coverage": coverage_figures(report, metrics.at)} if report else {}))
         return
     rows = table()
-    for name, value in status_rows(metrics):
+    interval = timedelta(milliseconds=load_settings().recovery_interval_ms)
+    for name, value in status_rows(metrics, interval):
         rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
     if report is not None:
         rows.add_row("Coverage", coverage_line(report, metrics.at))
@@ -83,7 +85,7 @@ def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]
     return {**report.summary, **figures}
 
 
-def status_rows(metrics: QueueMetrics) -> Iterator[tuple[str, str]]:
+def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
     """The reading for people, most urgent first."""
     state = metrics.state
     if state.is_paused:
@@ -100,12 +102,25 @@ def status_rows(metrics: QueueMetrics) -> Iterator[tuple[str, str]]:
     yield "Expired leases", f"{metrics.expired_leases}{expired}"
     if metrics.without_lock:
         yield "Without expiry", f"{metrics.without_lock} processing jobs; no worker left them so"
+    yield from _recovery(metrics, interval)
     rate = f"{metrics.throughput_per_minute:.1f} per minute"
     ended = f"{metrics.failed_in_window} failed, {metrics.cancelled_in_window} cancelled"
     yield (
         f"Last {age(metrics.window)}",
         f"{metrics.completed_in_window} completed ({rate}), {ended}",
     )
+
+
+def _recovery(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
+    """The one sign of life that Dagster leaves in Neo4j also when there is nothing to do."""
+    if metrics.last_recovery is None or not interval:
+        return
+    elapsed = max(timedelta(0), metrics.at - metrics.last_recovery)
+    last = f"{age(elapsed)} ago"
+    if is_overdue(elapsed, interval):
+        yield "Recovery overdue", f"the last one was {last}; is the Dagster daemon running?"
+    else:
+        yield "Last recovery", last
 
 
 def _details(metrics: QueueMetrics, job_status: str) -> str:

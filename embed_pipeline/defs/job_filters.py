@@ -96,7 +96,7 @@ def retry_jobs(context: dg.OpExecutionContext, config: RetryConfig, neo4j: Neo4j
         which = to_retry(await job_filter(queue, **config.conditions()))
         return await queue.admin.retry_failed(which, preview=config.preview)
 
-    _report(context, neo4j.with_queue(work), "tried again")
+    _report(context, neo4j.with_queue(work), "retried")
 
 
 @dg.job(executor_def=dg.in_process_executor)

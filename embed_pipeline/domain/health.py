@@ -150,6 +150,11 @@ def _leases(metrics: QueueMetrics, interval: timedelta) -> Verdict:
     return Verdict(LEASES, is_fine, message, figures)
 
 
+def is_overdue(age: timedelta, interval: timedelta) -> bool:
+    """Say whether two recoveries in a row have not happened."""
+    return age > 2 * interval + ONE_TICK
+
+
 def _recoveries(metrics: QueueMetrics, interval: timedelta) -> Verdict:
     if not interval:
         return Verdict(RECOVERIES, passed=True, message="recovery is off, as the settings say")
@@ -157,7 +162,7 @@ def _recoveries(metrics: QueueMetrics, interval: timedelta) -> Verdict:
         message = "none has run yet; the sensor stale_leases should be on"
         return Verdict(RECOVERIES, passed=None, message=message)
     age = max(timedelta(0), metrics.at - metrics.last_recovery)
-    is_fine = age <= 2 * interval + ONE_TICK
+    is_fine = not is_overdue(age, interval)
     advice = "" if is_fine else "; look at the ticks of the sensor stale_leases"
     return Verdict(
         RECOVERIES,

@@ -92,7 +92,8 @@ def _closed(backlog: Backlog) -> str | None:
 
 def _nothing_due(backlog: Backlog, model: str) -> str:
     if backlog.pending == 0:
-        return "the queue is empty"
+        in_work = f"nothing waits, {backlog.processing} in work"
+        return in_work if backlog.processing else "the queue is empty"
     if backlog.next_due is not None:
         return f"nothing due before {_at(backlog.next_due)} ({backlog.pending} pending)"
     return f"no pending job is for the model {model} ({backlog.pending} pending for others)"

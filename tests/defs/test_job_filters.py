@@ -48,7 +48,7 @@ class TestRetryFailedJobs:
 
         found = figures(await failed.run("retry_failed_jobs"))
 
-        assert found["would_be_tried again"] == 3
+        assert found["would_be_retried"] == 3
         assert found["failed"] == 3
         assert found["job_ids_shown"] == 3
         assert set(found["job_ids"]) <= {node["id"] for node in before}
@@ -82,7 +82,7 @@ class TestRetryFailedJobs:
     ) -> None:
         found = figures(await failed.run("retry_failed_jobs", {**FOR_REAL, **condition}))
 
-        assert found["tried again"] == len(expected)
+        assert found["retried"] == len(expected)
         assert await in_state(failed, JobStatus.PENDING) == expected
 
     async def test_whoever_names_a_job_means_it_whatever_it_failed_of(
@@ -93,7 +93,7 @@ class TestRetryFailedJobs:
         found = figures(await failed.run("retry_failed_jobs", {**FOR_REAL, "job_ids": [job.id]}))
 
         job = await failed.queue.job("permanent")
-        assert found["tried again"] == 1
+        assert found["retried"] == 1
         assert (job.status, job.attempts, job.error) == (JobStatus.PENDING, 0, None)
 
 

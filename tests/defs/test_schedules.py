@@ -87,7 +87,7 @@ class TestHourlyRetry:
             job.execute_in_process, instance=deployment.instance, run_config=request.run_config
         )
 
-        assert figures(result)["tried again"] == 1
+        assert figures(result)["retried"] == 1
         assert await deployment.queue.statuses("ada", "hopeless") == [
             JobStatus.PENDING,
             JobStatus.FAILED,

@@ -3,6 +3,7 @@
 import asyncio
 import io
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,6 +24,7 @@ from embed_pipeline.drain_display import DrainDisplay, Outlook, Progress
 from embed_pipeline.worker.report import DrainReport, Ending
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
 COMMANDS = {
     ("drain",): ("--once", "--watch", "--max-jobs", "--max-seconds", "--concurrency"),
     ("status",): ("--json", "--coverage", "--window"),
@@ -176,7 +178,7 @@ def test_status_says_since_when_and_why_nothing_is_given_out() -> None:
     )
     state = QueueState(breaker, is_paused=True, paused_by="ada", paused_since=NOW)
 
-    rows = dict(status_rows(reading(state)))
+    rows = dict(status_rows(reading(state), MINUTE))
 
     assert rows["Paused"] == "since 2026-01-02 03:04:05 UTC (0 s) by ada"
     assert rows["Breaker"] == (
@@ -187,6 +189,27 @@ def test_status_says_since_when_and_why_nothing_is_given_out() -> None:
     assert rows["Oldest waiting"] == "2 h"
     assert rows["Expired leases"] == "1, the oldest for 30 s"
     assert rows["Last 5 min"] == "10 completed (2.0 per minute), 1 failed, 0 cancelled"
+
+
+@pytest.mark.parametrize(
+    ("ago", "interval", "row"),
+    [
+        (timedelta(seconds=40), MINUTE, ("Last recovery", "40 s ago")),
+        (timedelta(seconds=150), MINUTE, ("Last recovery", "2 min ago")),
+        (timedelta(minutes=3), MINUTE, ("Recovery overdue", "the last one was 3 min ago")),
+        (timedelta(days=3), timedelta(0), None),
+        (None, MINUTE, None),
+    ],
+)
+def test_status_says_when_dagster_gives_no_sign_of_life(
+    ago: timedelta | None, interval: timedelta, row: tuple[str, str] | None
+) -> None:
+    last = None if ago is None else NOW - ago
+    metrics = replace(reading(QueueState(Breaker())), last_recovery=last)
+
+    found = [item for item in status_rows(metrics, interval) if "ecovery" in item[0]]
+
+    assert [(name, value.partition(";")[0]) for name, value in found] == ([row] if row else [])
 
 
 def reading(state: QueueState) -> QueueMetrics:

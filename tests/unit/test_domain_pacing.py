@@ -54,7 +54,7 @@ SAID = "breaker open since 2030-01-01 11:57:00 UTC: no credit"
     ("backlog", "reason"),
     [
         (EMPTY, "the queue is empty"),
-        (replace(EMPTY, processing=7), "the queue is empty"),
+        (replace(EMPTY, processing=7), "nothing waits, 7 in work"),
         (
             replace(EMPTY, pending=3, next_due=LATER),
             "nothing due before 2030-01-01 12:02:00 UTC (3 pending)",
