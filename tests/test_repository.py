@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,20 @@ def test_the_environment_wins_over_the_example_in_dagster_too(
 
 def test_the_readme_is_short_enough_to_be_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_m63_one_command_runs_all_tests() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+    assert re.search(r"^check: lint types test\b", makefile, re.MULTILINE)
+    assert re.search(r"^test: setup.*\n\t@\$\(BIN\)/python -m pytest\b", makefile, re.MULTILINE)
+    assert ci.rstrip().endswith("exec make check")
+
+
+def test_m68_no_other_coordinator_is_needed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[<>=\[;]", line)[0].strip() for line in project["dependencies"]}
+
+    assert not wanted & {"redis", "celery", "kombu", "pika", "psycopg2", "psycopg", "kazoo", "etcd3"}
+    assert "neo4j" in wanted
