@@ -1,4 +1,4 @@
-"""The operator's guide: nothing that can be done is missing in it, and nothing in it is invented."""
+"""The operator's guide: nothing that can be done is missing in it."""
 
 import re
 
