@@ -195,6 +195,7 @@ def test_lineage_leads_from_the_entities_over_their_vectors_to_the_index(
         "entity_embeddings": {"graph_entities"},
         "entity_vector_index": {"entity_embeddings"},
         "embed_queue_metrics": set(),
+        "queue_metrics_history": {"embed_queue_metrics", "entity_embeddings"},
     }
 
 
