@@ -27,10 +27,10 @@ from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.health import is_overdue
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.recovering import recover_all
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.queue import Queue
 
-PAGE: Final = 500
 ALARMING: Final = ("Paused", "Breaker", "Without expiry", "Recovery overdue")
 LATELY: Final = timedelta(minutes=5)
 
@@ -195,14 +195,7 @@ def recover(
 
     async def work(queue: Queue, settings: Settings) -> list[RecoveredJob]:
         grace = timedelta(milliseconds=settings.recovery_grace_ms)
-        jobs: list[RecoveredJob] = []
-        while limit is None or len(jobs) < limit:
-            size = PAGE if limit is None else min(PAGE, limit - len(jobs))
-            page = await queue.jobs.recover_expired(limit=size, grace=grace)
-            jobs += page
-            if len(page) < size:
-                break
-        return jobs
+        return await recover_all(queue, grace=grace, limit=limit)
 
     jobs = with_queue(work)
     if jobs:
