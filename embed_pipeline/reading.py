@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from embed_pipeline import wiring
-from embed_pipeline.domain.health import Objectives, Reading
+from embed_pipeline.domain.health import Objectives, Reading, Verdict, examine
 from embed_pipeline.settings import Settings
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Driver
@@ -28,6 +28,12 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         metrics=metrics,
         coverage=coverage,
     )
+
+
+async def examine_everything(driver: Driver, settings: Settings) -> tuple[Reading, list[Verdict]]:
+    """Take a reading, and judge it by what this deployment has set itself."""
+    reading = await read_everything(driver, settings)
+    return reading, examine(reading, objectives(settings))
 
 
 def objectives(settings: Settings) -> Objectives:

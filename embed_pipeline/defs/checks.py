@@ -7,8 +7,8 @@ import dagster as dg
 
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.checks import CHECKS, Check, Severity, Subject
-from embed_pipeline.domain.health import Verdict, examine
-from embed_pipeline.reading import objectives, read_everything
+from embed_pipeline.domain.health import Verdict
+from embed_pipeline.reading import examine_everything
 
 ASSETS: Final = {
     Subject.QUEUE: dg.AssetKey("embed_queue_metrics"),
@@ -31,8 +31,8 @@ def embed_health(
     context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
 ) -> Iterator[dg.AssetCheckResult]:
     """Look at everything now; the sensor queue_metrics reports the same without a run."""
-    reading = neo4j.run(read_everything)
-    for verdict in examine(reading, objectives(neo4j.settings)):
+    _, verdicts = neo4j.run(examine_everything)
+    for verdict in verdicts:
         facts = _facts(verdict)
         key = dg.AssetCheckKey(facts["asset_key"], facts["check_name"])
         if key in context.selected_asset_check_keys:

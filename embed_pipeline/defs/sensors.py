@@ -10,7 +10,7 @@ from embed_pipeline.defs.drains import drain_embed_queue
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import fail_vanished, know_drains
 from embed_pipeline.domain.backlog import Backlog
-from embed_pipeline.domain.pacing import JOBS_PER_DRAIN, Wait, decide
+from embed_pipeline.domain.pacing import JOBS_PER_DRAIN, Start, Wait, decide
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 
@@ -33,23 +33,17 @@ def embed_backlog(
     """
     for run_id in fail_vanished(context.instance):
         context.log.warning(f"the process of drain {run_id} is gone; the run is marked as failed")
-    settings = neo4j.settings
+    drains = know_drains(context.instance)
 
-    async def look(queue: Queue, settings: Settings) -> tuple[Backlog, timedelta]:
-        most = settings.drains_at_once * JOBS_PER_DRAIN
-        backlog = await queue.metrics.backlog(settings.model, most=most)
-        if not backlog.due:
-            return backlog, timedelta(0)
-        return backlog, (await queue.limiter(wiring.rate_limits(settings)).peek()).wait
+    async def look(queue: Queue, settings: Settings) -> tuple[Backlog, Start | Wait]:
+        model, most = settings.model, settings.drains_at_once
+        backlog = await queue.metrics.backlog(model, most=most * JOBS_PER_DRAIN)
+        limit = timedelta(0)
+        if backlog.due:
+            limit = (await queue.limiter(wiring.rate_limits(settings)).peek()).wait
+        return backlog, decide(backlog, drains, most=most, limit=limit, model=model)
 
-    backlog, limit = neo4j.with_queue(look)
-    decision = decide(
-        backlog,
-        know_drains(context.instance),
-        most=settings.drains_at_once,
-        limit=limit,
-        model=settings.model,
-    )
+    backlog, decision = neo4j.with_queue(look)
     if isinstance(decision, Wait):
         return dg.SkipReason(decision.reason)
     context.log.info(f"starting {decision.drains} drains: {decision.reason}")

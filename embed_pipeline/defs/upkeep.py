@@ -15,8 +15,8 @@ from embed_pipeline.defs.jobs import recovered_rows
 from embed_pipeline.defs.metadata import ids, of_coverage, of_queue
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.coverage import CoverageReport
-from embed_pipeline.domain.health import Verdict, examine
-from embed_pipeline.reading import objectives, read_everything
+from embed_pipeline.domain.health import Verdict
+from embed_pipeline.reading import examine_everything
 from embed_pipeline.recovering import recover_all
 from embed_pipeline.scanning import Scan
 from embed_pipeline.settings import Settings
@@ -76,8 +76,11 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
         if memory.get("boot") == BOOT and 0 < left <= period:
             return dg.SkipReason(f"recovered {memory['count']}; next in {left / 1000:.0f} s")
         at = now_ms()
-        grace = timedelta(milliseconds=neo4j.settings.recovery_grace_ms)
-        jobs = neo4j.with_queue(lambda queue, _: recover_all(queue, grace=grace))
+        jobs = neo4j.with_queue(
+            lambda queue, settings: recover_all(
+                queue, grace=timedelta(milliseconds=settings.recovery_grace_ms)
+            )
+        )
         events: list[Any] = []
         if jobs:
             # The log of a tick is a file that stays for ever; the tick itself tells the count.
@@ -110,8 +113,7 @@ def metrics_sensor(interval: timedelta) -> dg.SensorDefinition:
     )
     def queue_metrics(context: dg.SensorEvaluationContext, neo4j: Neo4jResource) -> dg.SensorResult:
         """Add a reading to embed_queue_metrics, and report the checks that have changed."""
-        reading = neo4j.run(read_everything)
-        verdicts = examine(reading, objectives(neo4j.settings))
+        reading, verdicts = neo4j.run(examine_everything)
         memory, news = _news(_memory(context.cursor), verdicts, now_ms())
         events: list[Any] = [evaluation(verdict) for verdict in news]
         if reading.metrics is not None:
