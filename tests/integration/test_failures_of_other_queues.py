@@ -125,10 +125,10 @@ async def test_project_nomad_1269_a_worker_taken_for_dead_leaves_no_second_vecto
     await queue.jobs.recover_expired(limit=10)
     [fresh] = (await queue.lease(owner="pod-1")).jobs
 
-    second = await queue.complete(fresh.lease, vector=VECTOR)
     first = await queue.complete(stale.lease, vector=OTHER_VECTOR)
+    second = await queue.complete(fresh.lease, vector=VECTOR)
 
-    assert (second, first) == ([CompletionOutcome.COMPLETED], [CompletionOutcome.FENCED])
+    assert (first, second) == ([CompletionOutcome.FENCED], [CompletionOutcome.COMPLETED])
     assert await queue.vector("ada") == VECTOR
 
 
