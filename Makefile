@@ -1,9 +1,10 @@
 # Two commands are enough: `make dev` and `make test`. Both make .venv first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup dev notebooks test lint format types check lock clean
+.PHONY: help setup dev notebooks test lint format types check chaos model mutants soak audit lock clean
 
 BIN := .venv/bin
 export PYTHON
+comma := ,
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +36,22 @@ types: setup ## Check the types
 	@$(BIN)/pyright
 
 check: lint types test ## Everything that CI does
+
+# What takes too long for every change; docs/guarantees.md says what each one shows.
+chaos: setup ## Break everything at random: SEED=1 for one run, else five
+	@exec $(BIN)/python -m tests.chaos --seeds $(or $(SEED),1$(comma)2$(comma)3$(comma)4$(comma)5)
+
+model: setup ## Check the large model of the protocol exhaustively
+	@exec $(BIN)/python -m tests.model
+
+mutants: setup ## Remove guards one at a time and see the tests go red
+	@exec $(BIN)/python -m scripts.mutants
+
+soak: setup ## Let everything run for MINUTES=60 and look for what grows
+	@exec $(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60)
+
+audit: setup ## Look for known holes in the locked packages
+	@exec $(BIN)/python -m scripts.audit
 
 lock: setup ## Renew requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -6,7 +6,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from embed_pipeline import (
@@ -19,7 +18,7 @@ from embed_pipeline import (
     wiring,
 )
 from embed_pipeline import doctor as examination
-from embed_pipeline.cli_base import complaints, console, with_database
+from embed_pipeline.cli_base import complaints, console, safe, with_database
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store import schema
@@ -52,7 +51,7 @@ def main() -> None:
     try:
         app()
     except EmbedPipelineError as error:
-        complaints.print(f"[red]✗[/] {escape(str(error))}", soft_wrap=True)
+        complaints.print(f"[red]✗[/] {safe(error)}", soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -121,7 +120,7 @@ async def _set_trigger(driver: Driver, settings: Settings, *, install: bool) -> 
     with console.status("Waiting until the server runs the trigger"):
         state = await trigger.install()
     if state.is_active:
-        console.print(f"✓ The trigger enqueues every change for {settings.model}")
+        console.print(f"✓ The trigger enqueues every change for {safe(settings.model)}")
     else:
         console.print("! The trigger is installed; the server runs it after its next refresh")
 
@@ -185,8 +184,8 @@ def doctor(
 def _print(findings: list[examination.Finding]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for finding in findings:
-        text = escape(finding.detail)
+        text = safe(finding.detail)
         if finding.remedy:
-            text += f"\n[dim]→[/] {escape(finding.remedy)}"
+            text += f"\n[dim]→[/] {safe(finding.remedy)}"
         table.add_row(f"[{COLOURS[finding.mark]}]{finding.mark}", finding.subject, text)
     console.print(table)

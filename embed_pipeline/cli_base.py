@@ -17,6 +17,7 @@ from rich.table import Table
 
 from embed_pipeline import wiring
 from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.domain.printable import printable
 from embed_pipeline.settings import Settings, load_settings, warnings
 from embed_pipeline.store.connection import Driver, connected
 from embed_pipeline.store.queue import Queue
@@ -27,8 +28,8 @@ PIPE_WIDTH: Final = 1_000
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 LONGEST_DURATION: Final = timedelta(days=36_500)
 
-console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-complaints = Console(stderr=True, highlight=False)
+console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+complaints = Console(stderr=True, highlight=False, emoji=False)
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Machine-readable: times in UTC, durations in seconds.")
@@ -63,7 +64,7 @@ def with_queue(
 def warn_about(settings: Settings) -> None:
     """Say loudly what is allowed, and yet hardly meant."""
     for text in warnings(settings):
-        complaints.print(f"[bold yellow]! {escape(text)}[/]", soft_wrap=True)
+        complaints.print(f"[bold yellow]! {safe(text)}[/]", soft_wrap=True)
 
 
 def is_screen() -> bool:
@@ -127,8 +128,7 @@ def at(moment: datetime | None) -> str:
 
 def safe(text: object) -> str:
     """Somebody else's text: no markup, and nothing that moves the cursor."""
-    plain = "".join(c if c.isprintable() or c == "\n" else "�" for c in str(text))
-    return escape(plain)
+    return escape(printable(str(text)))
 
 
 def table(*headers: str) -> Table:
@@ -151,7 +151,9 @@ def show(rows: Table) -> None:
 
 def print_json(value: object) -> None:
     """Print a value for machines; never wrapped, never coloured."""
-    typer.echo(json.dumps(as_plain(value), ensure_ascii=False, indent=2))
+    text = json.dumps(as_plain(value), ensure_ascii=False, indent=2)
+    # JSON itself escapes only some of what a terminal obeys.
+    typer.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
 def as_plain(value: Any) -> Any:

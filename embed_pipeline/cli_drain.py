@@ -24,6 +24,7 @@ from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.prices import PRICES_OF
 from embed_pipeline.drain_display import DrainDisplay, Outlook
+from embed_pipeline.logs import LOGGER, log_to_stderr
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.worker.engine import Drain
@@ -81,7 +82,9 @@ async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) ->
         async with wiring.opened_drain(
             settings, embedder, owner=owner, options=options, stop=stop
         ) as (queue, work):
-            console.print(f"▸ Draining with {work.report.model} as {owner}", soft_wrap=True)
+            console.print(
+                f"▸ Draining with {safe(work.report.model)} as {safe(owner)}", soft_wrap=True
+            )
             look = _outlook(queue, work)
             try:
                 async with DrainDisplay(console, work.report, look, is_live=is_live):
@@ -150,7 +153,7 @@ async def _print_rest(queue: Queue) -> None:
 
 def _set_up_log(is_verbose: bool) -> None:
     if is_verbose:
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    # The report says what the lines of the log say one by one.
-    level = logging.INFO if is_verbose else logging.CRITICAL
-    logging.getLogger("embed_pipeline").setLevel(level)
+        log_to_stderr()
+    else:
+        # The report says what the lines of the log say one by one.
+        logging.getLogger(LOGGER).setLevel(logging.CRITICAL)

@@ -52,6 +52,8 @@ def enqueue(
     """
     wanted = list(keys or [])
     if stdin:
+        # Bytes that are no text become what the database then refuses with a message.
+        sys.stdin.reconfigure(errors="surrogateescape")  # pyright: ignore[reportAttributeAccessIssue]
         wanted += [key for line in sys.stdin if (key := line.rstrip("\r\n"))]
     if not wanted:
         raise ConfigurationError("which entities? Name their keys, or give them through --stdin")

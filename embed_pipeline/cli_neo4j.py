@@ -8,6 +8,7 @@ from rich.console import Console
 
 from embed_pipeline import wiring
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.printable import printable
 from embed_pipeline.paths import neo4j_home
 from embed_pipeline.settings import load_settings
 
@@ -30,7 +31,7 @@ app = typer.Typer(
     help="The bundled Neo4j server with APOC: no Docker, no root, no Java needed.",
     no_args_is_help=True,
 )
-console = Console(highlight=False)
+console = Console(highlight=False, emoji=False)
 
 
 def bundled_server(bolt_port: int | None = None) -> "Neo4jServer":
@@ -82,7 +83,7 @@ def logs(
     for path in files:
         console.print(f"── {path}", style="bold", soft_wrap=True)
         for line in path.read_text(errors="replace").splitlines()[-lines:]:
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(printable(line), markup=False, soft_wrap=True)
     if not files:
         console.print("There are no logs yet: the server was never started.")
 

@@ -1,11 +1,14 @@
 """A proxy between the driver and Neo4j that loses the acknowledgement of a commit.
 
 It follows the Bolt protocol (version 5 and later, both handshakes) just far enough to know which
-message is the COMMIT of a write transaction, and which answer belongs to it.
+message is the COMMIT of a write transaction, and which answer belongs to it. It can also be a slow
+line, or one on which nothing arrives.
 """
 
 import asyncio
+import math
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -30,6 +33,20 @@ class Cut(StrEnum):
     LATE = "so that the commit arrives when the repetition waits for it"
 
 
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How messages fare on their way, in both directions."""
+
+    latency: float = 0.0
+    """Seconds per message."""
+    bytes_per_second: float = math.inf
+    is_silent: bool = False
+    """Connections are accepted and messages taken, but they arrive only when this is over."""
+
+
+CALM = Weather()
+
+
 class _CutError(Exception):
     """Ends the connection."""
 
@@ -42,6 +59,8 @@ class _Link:
     client_out: asyncio.StreamWriter
     server_in: asyncio.StreamReader
     server_out: asyncio.StreamWriter
+    travel: Callable[[int], Awaitable[None]]
+    """Returns when a message of so many bytes has arrived."""
     unanswered: int = 0
     messages: int = 0
     is_read: bool = False
@@ -56,6 +75,7 @@ class _Link:
         self.answered.clear()
         self.messages += 1
         self.unanswered += _tag(message) not in (None, GOODBYE)
+        await self.travel(len(message))
         await _send(self.server_out, message)
 
     async def relay_answers(self) -> None:
@@ -63,6 +83,7 @@ class _Link:
             message = await _read_message(self.server_in)
             self.messages += 1
             self.unanswered -= _tag(message) in SUMMARIES
+            await self.travel(len(message))
             if not self.is_cut:
                 await _send(self.client_out, message)
             if self.unanswered == 0:
@@ -76,7 +97,9 @@ class _Link:
             await asyncio.sleep(QUIET)
 
     async def shake_hands(self) -> None:
-        await _send(self.server_out, await self.client_in.readexactly(20))
+        offer = await self.client_in.readexactly(20)
+        await self.travel(len(offer))
+        await _send(self.server_out, offer)
         answer = await self.server_in.readexactly(4)
         await _send(self.client_out, answer)
         if answer != MANIFEST:
@@ -99,6 +122,9 @@ class BoltProxy:
         self._planned: deque[Cut] = deque()
         self._late: list[asyncio.Future[_Link]] = []
         self._connections: set[asyncio.Task[None]] = set()
+        self._weather = CALM
+        self._is_heard = asyncio.Event()
+        self._is_heard.set()
         self.cuts: list[Cut] = []
 
     @property
@@ -109,6 +135,19 @@ class BoltProxy:
     def cut_next_commits(self, count: int, cut: Cut) -> None:
         """Cut so many write transactions at their commit, after those already asked for."""
         self._planned.extend([cut] * count)
+
+    @property
+    def uncut(self) -> int:
+        """How many of the cuts asked for have not happened yet."""
+        return len(self._planned)
+
+    def change_weather(self, weather: Weather) -> None:
+        """From now on, for all connections, old and new."""
+        self._weather = weather
+        if weather.is_silent:
+            self._is_heard.clear()
+        else:
+            self._is_heard.set()
 
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -129,7 +168,8 @@ class BoltProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
         try:
-            link = _Link(reader, writer, *await asyncio.open_connection(*self._server))
+            server = await asyncio.open_connection(*self._server)
+            link = _Link(reader, writer, *server, self._travel)
             writers.append(link.server_out)
             await link.shake_hands()
             async with asyncio.TaskGroup() as both_ways:
@@ -140,6 +180,12 @@ class BoltProxy:
         finally:
             for side in writers:
                 side.transport.abort()
+
+    async def _travel(self, size: int) -> None:
+        await self._is_heard.wait()
+        delay = self._weather.latency + size / self._weather.bytes_per_second
+        if delay:
+            await asyncio.sleep(delay)
 
     async def _relay_requests(self, link: _Link) -> None:
         while True:

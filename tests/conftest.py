@@ -42,6 +42,7 @@ class TestServer:
             "NEO4J_USERNAME": self.username,
             "NEO4J_PASSWORD": self.password,
             "NEO4J_DATABASE": self.database,
+            "EMBED_ALLOW_PLAINTEXT_BOLT": "true",
         }
 
 

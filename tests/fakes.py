@@ -16,7 +16,7 @@ from embed_pipeline.domain.coverage import Coverage, EntityReading, ReconcilePag
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
 from embed_pipeline.domain.fairness import Lane, slots_for_oldest, suspects_first
 from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import LONGEST_LEASE, Job, JobStatus, Lease, LeasedJob, NewJob
+from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob, NewJob
 from embed_pipeline.domain.lifecycle import (
     MOVES,
     EnqueueOutcome,
@@ -30,7 +30,7 @@ from embed_pipeline.domain.lifecycle import (
     on_enqueue,
 )
 from embed_pipeline.domain.metrics import QueueState
-from embed_pipeline.domain.rate_window import Grant, RateLimits, Window, take
+from embed_pipeline.domain.rate_window import Grant, RateLimits, Window, followed, hold, take
 from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.results import (
     Beat,
@@ -92,6 +92,9 @@ class FakeQueue:
     requests: dict[str, list[str]] = field(default_factory=dict)
     endings: dict[str, tuple[int, str, str]] = field(default_factory=dict)
     last_recovery: datetime | None = None
+    last_seen: datetime | None = None
+    moved: dict[str, int] = field(default_factory=dict)
+    """Jobs for which another text was asked under this fence."""
 
     @property
     def now(self) -> datetime:
@@ -196,11 +199,11 @@ class FakeQueue:
         return len(held) + repeated
 
     async def recover_expired(self, *, limit: int, grace: timedelta = ZERO) -> list[RecoveredJob]:
+        self._follow_clock()
         expired = [
             job
             for job in self.jobs.values()
-            if job.lock_until is not None
-            and (job.lock_until < self.now - grace or job.lock_until > self.now + LONGEST_LEASE)
+            if job.lock_until is not None and job.lock_until < self.now - grace
         ]
         expired.sort(key=lambda job: (job.lock_until or self.now, job.id))
         return [self._recover(job) for job in expired[:limit]]
@@ -467,6 +470,27 @@ class FakeQueue:
         self._back(job.id, delay=decision.delay)
         return FailureOutcome.RETRY
 
+    def _follow_clock(self) -> None:
+        """Let what was to come begin now if the clock has gone back."""
+        is_back, self.last_seen = self.last_seen and self.now < self.last_seen, self.now
+        if not is_back:
+            return
+        probe_at = self.now + pause_after(self.breaker.failures)
+        if self.breaker.probe_at is not None and self.breaker.probe_at > probe_at:
+            self.breaker = replace(self.breaker, probe_at=probe_at)
+        for job in list(self.jobs.values()):
+            confirmed = job.heartbeat_at or job.started_at
+            due = self.now + self.retry.delay(job.attempts, 0.0)
+            if job.lock_until is not None and confirmed is not None and confirmed > self.now:
+                self._set(
+                    job.id,
+                    lock_until=self.now + (job.lock_until - confirmed),
+                    heartbeat_at=min(job.heartbeat_at, self.now) if job.heartbeat_at else None,
+                    started_at=min(job.started_at or self.now, self.now),
+                )
+            elif job.run_after is not None and job.run_after > due:
+                self._set(job.id, run_after=due)
+
     def _recover(self, job: Job) -> RecoveredJob:
         decision = after_expiry(
             attempts=job.attempts,
@@ -477,7 +501,9 @@ class FakeQueue:
         )
         self._set(job.id, expiries=job.expiries + 1)
         self.counters["recovered"] += 1
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, GiveUp) and self.moved.get(job.id) == job.fence:
+            self._back(job.id, refund=1)
+        elif isinstance(decision, GiveUp):
             self.counters["exhausted"] += 1
             error = job.error or f"lease expired on {job.lock_owner}"
             category = job.error_category or ErrorCategory.TRANSIENT
@@ -533,6 +559,8 @@ class FakeQueue:
             and job.status is not JobStatus.PENDING
             and (job.status is JobStatus.PROCESSING or job.text_hash is None)
         ):
+            if job.status is JobStatus.PROCESSING and job.text_hash != wish.text_hash:
+                self.moved[job.id] = job.fence
             self._set(job.id, text_hash=wish.text_hash)
         return outcome
 
@@ -653,15 +681,21 @@ class FakeRateLimiter:
     window: Window = field(default_factory=Window)
 
     async def acquire(self, *, tokens: int = 0) -> Grant:
+        self._follow()
         self.window, grant = take(self.window, self.limits, now_ms=self._now_ms, tokens=tokens)
         return grant
 
     async def peek(self) -> Grant:
+        self._follow()
         return take(self.window, self.limits, now_ms=self._now_ms)[1]
 
     async def hold(self, pause: timedelta) -> None:
-        until = self._now_ms + pause // timedelta(milliseconds=1)
-        self.window = replace(self.window, not_before_ms=max(self.window.not_before_ms, until))
+        self._follow()
+        pause_ms = pause // timedelta(milliseconds=1)
+        self.window = hold(self.window, pause_ms=pause_ms, now_ms=self._now_ms)
+
+    def _follow(self) -> None:
+        self.window = followed(self.window, self.limits, now_ms=self._now_ms)
 
     @property
     def _now_ms(self) -> int:

@@ -2,11 +2,12 @@
 
 import asyncio
 import base64
+import inspect
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from starlette.routing import Route
 from embed_pipeline.local.ports import free_port
 
 KEY = "sk-test-only-key"
+Answer = Response | None
 
 
 @dataclass
@@ -30,8 +32,8 @@ class OpenAIServer:
     requests: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     """When each request arrived, in seconds."""
-    answer_with: Callable[[dict[str, Any]], Response | None] | None = None
-    """Makes the answer; None of it means the ordinary one."""
+    answer_with: Callable[[dict[str, Any]], Answer | Awaitable[Answer]] | None = None
+    """Makes the answer, in its own time; None of it means the ordinary one."""
     key: str = KEY
     latency: float = 0.0
     gate: threading.Event = field(default_factory=threading.Event)
@@ -65,6 +67,8 @@ class OpenAIServer:
         if given != self.key:
             return failure(401, f"Incorrect API key provided: {given}", "invalid_api_key")
         special = self.answer_with(body) if self.answer_with else None
+        if inspect.isawaitable(special):
+            special = await special
         return special or vectors(body)
 
 
@@ -78,15 +82,18 @@ def vectors(
     *,
     dimensions: int | None = None,
     numbers: Callable[[int], list[float]] | None = None,
+    of_text: Callable[[str], list[float]] | None = None,
 ) -> Response:
     length = dimensions or body.get("dimensions", 1536)
+
+    def vector(index: int, text: str) -> list[float]:
+        if of_text:
+            return of_text(text)
+        return numbers(length) if numbers else [index + 1.0] * length
+
     data = [
-        {
-            "object": "embedding",
-            "index": index,
-            "embedding": _encode(numbers(length) if numbers else [index + 1.0] * length),
-        }
-        for index in range(len(body["input"]))
+        {"object": "embedding", "index": index, "embedding": _encode(vector(index, text))}
+        for index, text in enumerate(body["input"])
     ]
     usage = {"prompt_tokens": len(data), "total_tokens": len(data)}
     # Backwards: the protocol promises no order, only the index.

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import dagster as dg
 
+from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.checks import CHECKS, Check, Severity, Subject
 from embed_pipeline.domain.health import Verdict
@@ -50,6 +51,6 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
         "asset_key": ASSETS[verdict.check.subject],
         "passed": bool(verdict.passed),
         "severity": SEVERITIES[verdict.severity],
-        "description": verdict.message,
+        "description": as_markdown(verdict.message),
         "metadata": dict(verdict.figures),
     }

@@ -35,7 +35,10 @@ class DrainConfig(dg.Config):
         description="End after so many minutes, 1 to 720. The sensor starts the next drain.",
     )
     max_jobs: int | None = Field(
-        default=None, ge=1, description="End after so many jobs, from 1; empty is no limit."
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="End after so many jobs, 1 to 10000000; empty is no limit.",
     )
     linger_seconds: int = Field(
         default=15,

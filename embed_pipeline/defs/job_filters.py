@@ -2,13 +2,14 @@
 
 from datetime import timedelta
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any, Final
 
 import dagster as dg
 from pydantic import Field
 
 from embed_pipeline.defs.metadata import ids
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.domain.entity import MAX_KEY_LENGTH
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import BulkReport
@@ -32,6 +33,14 @@ class LiveStatus(Enum):
     PROCESSING = JobStatus.PROCESSING.value
 
 
+WORD: Final = "^[!-~]+$"
+LINE: Final = r"^[^\p{Cc}]*$"
+"""Anything in one line: the texts of a run config are shown to others, and kept."""
+JobId = Annotated[str, Field(max_length=64, pattern="^[0-9A-Za-z-]+$")]
+EntityKey = Annotated[str, Field(max_length=MAX_KEY_LENGTH, pattern=LINE)]
+MOST_NAMED: Final = 1_000
+
+
 class Selection(dg.Config):
     """Which jobs; all conditions must hold, one that is empty does not matter."""
 
@@ -42,13 +51,19 @@ class Selection(dg.Config):
     all_jobs: bool = Field(
         default=False, description="Must be true if no condition is given: everything is meant."
     )
-    job_ids: list[str] = Field(default=[], description="Ids of jobs.")
-    entity_keys: list[str] = Field(default=[], description="Keys of entities.")
+    job_ids: list[JobId] = Field(
+        default=[], max_length=MOST_NAMED, description="Ids of jobs, at most 1000."
+    )
+    entity_keys: list[EntityKey] = Field(
+        default=[], max_length=MOST_NAMED, description="Keys of entities, at most 1000."
+    )
     model: str | None = Field(
-        default=None, max_length=128, description="Name of an embedding model."
+        default=None, max_length=128, pattern=WORD, description="Name of an embedding model."
     )
     categories: list[Category] = Field(
-        default=[], description="Categories of the last error: TRANSIENT, PERMANENT, CRITICAL."
+        default=[],
+        max_length=len(Category),
+        description="Categories of the last error: TRANSIENT, PERMANENT, CRITICAL.",
     )
     older_than_hours: float | None = Field(
         default=None, ge=0, le=8_760, description="Created more than so many hours ago, 0 to 8760."
@@ -75,12 +90,17 @@ class CancelConfig(Selection):
     """Which pending or processing jobs are cancelled."""
 
     statuses: list[LiveStatus] = Field(
-        default=[], description="PENDING, PROCESSING; empty is both."
+        default=[], max_length=len(LiveStatus), description="PENDING, PROCESSING; empty is both."
     )
     owner: str | None = Field(
-        default=None, max_length=256, description="Held by this worker or Dagster run."
+        default=None,
+        max_length=256,
+        pattern=WORD,
+        description="Held by this worker or Dagster run.",
     )
-    reason: str = Field(default="", max_length=500, description="Stands on the jobs, for others.")
+    reason: str = Field(
+        default="", max_length=500, pattern=LINE, description="Stands on the jobs, for others."
+    )
 
     def conditions(self) -> dict[str, Any]:
         """What was said, for ``job_filter``."""

@@ -36,7 +36,10 @@ class RecoverConfig(dg.Config):
     """How much one recovery does."""
 
     limit: int | None = Field(
-        default=None, ge=1, description="At most so many leases, from 1; empty is all."
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="At most so many leases, 1 to 1000000; empty is all.",
     )
 
 
@@ -246,6 +249,7 @@ class ReleaseConfig(dg.Config):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     run_id: str = Field(
+        max_length=128,
         pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]{7,127}$",
         description="Id of the run (or name of the worker, without what follows its first slash) "
         "whose jobs are taken back. jobs list --owner and the page of the run show it.",

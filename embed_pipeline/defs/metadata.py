@@ -25,6 +25,7 @@ _BAR: Final = 320
 _ROW: Final = 22
 _NOT_XML: Final = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Control characters, which XML refuses even when they are escaped."""
+_MARKDOWN: Final = re.compile(r"[\[\]<>`]")
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,6 +37,11 @@ def table(rows: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:
     """A table with the columns of its first row."""
     records = [dg.TableRecord(dict(row)) for row in list(rows)[:SHOWN]]
     return dg.MetadataValue.table(records, schema=None if records else dg.TableSchema(columns=[]))
+
+
+def as_markdown(text: str) -> str:
+    """A text where the UI draws markdown: no link, picture or tag that somebody put into it."""
+    return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
 def of_queue(reading: Reading) -> dict[str, Any]:

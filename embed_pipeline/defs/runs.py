@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -29,8 +30,10 @@ ENDED: Final = (
     dg.DagsterRunStatus.CANCELED,
 )
 _REMEMBERED: Final = 6
+LONGEST_START: Final = timedelta(minutes=3)
+"""As Dagster allows for what comes before, ``start_timeout_seconds`` in ``dagster.yaml``."""
 CLOCK_JITTER: Final = 5.0
-"""Seconds by which the start of a process seems to move when the clock is set."""
+"""Seconds by which the start of a process seems to move while the clock is corrected."""
 
 
 def mark_worker(instance: dg.DagsterInstance, run_id: str, *, longest: timedelta) -> None:
@@ -38,10 +41,15 @@ def mark_worker(instance: dg.DagsterInstance, run_id: str, *, longest: timedelta
     instance.add_run_tags(
         run_id,
         {
-            WORKER_TAG: f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid()):.2f}",
+            WORKER_TAG: worker_mark(os.getpid()),
             MAX_RUNTIME_TAG: str(int(longest.total_seconds())),
         },
     )
+
+
+def worker_mark(pid: int) -> str:
+    """What names a process for ever: machine, number and start."""
+    return f"{socket.gethostname()}:{pid}:{_started(pid):.2f}"
 
 
 def fail_vanished(instance: dg.DagsterInstance) -> list[str]:
@@ -52,13 +60,24 @@ def fail_vanished(instance: dg.DagsterInstance) -> list[str]:
     """
     vanished = []
     alive = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
-    for run in instance.get_runs(dg.RunsFilter(job_name=DRAIN_JOB, statuses=alive)):
-        if is_gone(run.tags.get(WORKER_TAG, "")) and not _is_inherited(instance, run):
+    for record in instance.get_run_records(dg.RunsFilter(job_name=DRAIN_JOB, statuses=alive)):
+        run = record.dagster_run
+        mark = run.tags.get(WORKER_TAG, "")
+        if mark:
+            has_vanished = is_gone(mark) and not _is_inherited(instance, run)
+        else:
+            has_vanished = _is_overdue(record.start_time)
+        if has_vanished:
             instance.report_run_failed(
                 run, "The process of this drain is gone; its leases are taken back."
             )
             vanished.append(run.run_id)
     return vanished
+
+
+def _is_overdue(started: float | None) -> bool:
+    """Say whether a drain should have marked its worker by now: it is the first thing it does."""
+    return started is not None and time.time() - started > LONGEST_START.total_seconds()
 
 
 def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
@@ -100,10 +119,14 @@ def know_drains(instance: dg.DagsterInstance) -> Drains:
 
 
 def _started(pid: int) -> float:
-    """When a process started, 0 if there is none: a pid that is reused does not look alive."""
+    """When a process started, 0 if there is none: a pid that is reused does not look alive.
+
+    In seconds since the machine did: when its clock is set, every process seems to have started at
+    another time of day, and all living drains would look dead.
+    """
     try:
         process = psutil.Process(pid)
         is_alive = process.status() != psutil.STATUS_ZOMBIE
-        return process.create_time() if is_alive else 0.0
+        return process.create_time() - psutil.boot_time() if is_alive else 0.0
     except psutil.NoSuchProcess:
         return 0.0

@@ -134,19 +134,23 @@ def _news(
     memory: dict[str, Any], verdicts: list[Verdict], now: int
 ) -> tuple[dict[str, Any], list[Verdict]]:
     """The verdicts that are not known yet, and what is known then."""
-    oldest = now - NEWS_EVERY // timedelta(milliseconds=1)
     known, news = {}, []
     for verdict in verdicts:
         if verdict.passed is None:
             continue
         name, state = verdict.check.name, [verdict.passed, verdict.severity.value]
         before = memory.get(name)
-        if before and before["state"] == state and before["at"] > oldest:
+        if before and before["state"] == state and _is_fresh(before["at"], now):
             known[name] = before
         else:
             known[name] = {"state": state, "at": now}
             news.append(verdict)
     return known, news
+
+
+def _is_fresh(at: int, now: int) -> bool:
+    """Say whether a report need not be repeated; one still to come shows a clock set back."""
+    return now - NEWS_EVERY // timedelta(milliseconds=1) < at <= now
 
 
 def _resume(scan: Scan, memory: dict[str, Any]) -> None:
@@ -201,9 +205,8 @@ def reconcile_sensor(interval: timedelta) -> dg.SensorDefinition:
         numbers = [value for value in metadata.values() if isinstance(value, (int, float))]
         figures = [scan.report.model, *numbers]
         is_known = memory.get("figures") == figures and _shows_coverage(context.instance)
-        is_fresh = memory.get("told", 0) > now - NEWS_EVERY // timedelta(milliseconds=1)
         events = []
-        if not (is_known and is_fresh):
+        if not (is_known and _is_fresh(memory.get("told", 0), now)):
             events = [dg.AssetMaterialization("entity_embeddings", metadata=metadata)]
         told = memory["told"] if not events else now
         return dg.SensorResult(

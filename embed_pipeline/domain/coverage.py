@@ -34,7 +34,7 @@ class Coverage(StrEnum):
     WRONG_MODEL = "wrong_model"
     """The vector is of another model or length."""
     UNEMBEDDABLE = "unembeddable"
-    """Its key or version cannot be those of a job."""
+    """Its key or version cannot be those of a job, or another entity has the same key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from embed_pipeline.domain.entity import FIRST_VERSION, MAX_KEY_LENGTH
 from embed_pipeline.domain.errors import ErrorCategory, InvalidJobError
 
 LONGEST_LEASE: Final = timedelta(hours=1)
-"""A lock that ends later than this from now was written before the server's clock went back."""
+"""A dead worker's jobs wait so long at most; heartbeats make longer ones needless."""
 DEFAULT_MAX_ATTEMPTS: Final = 3
 PRIORITY_RANGE: Final = range(-1_000_000, 1_000_001)
 
@@ -125,6 +125,10 @@ class NewJob:
             if len(value) > MAX_KEY_LENGTH:
                 raise InvalidJobError(
                     f"{name} has {len(value)} characters; at most {MAX_KEY_LENGTH} are allowed"
+                )
+            if any("\ud800" <= character <= "\udfff" for character in value):
+                raise InvalidJobError(
+                    f"{name} holds half a character (a lone surrogate); no database can store that"
                 )
         # To Neo4j 1, '1' and true are three keys, and so three jobs.
         if type(self.version) is not int or self.version < 0:

@@ -4,6 +4,7 @@ The driver reports a bad scheme as a missing module and prints a password that s
 address; so neither reaches it.
 """
 
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,4 +26,6 @@ def is_neo4j_uri(uri: str) -> bool:
         port = parts.port
     except ValueError:
         return False
-    return parts.scheme in SCHEMES and bool(parts.hostname) and port != 0 and "@" not in uri
+    # urlsplit takes away blanks in front and keeps those behind; the driver does neither.
+    is_plain = re.fullmatch(r"[!-~]+", uri) is not None and "@" not in uri
+    return is_plain and parts.scheme in SCHEMES and bool(parts.hostname) and port != 0

@@ -56,7 +56,8 @@ def decide(
     if limit > WORTH_STARTING:
         return Wait(f"waiting for the rate limit: {_seconds(limit)} ({due})")
     pause = pause_after(drains.failed_in_a_row)
-    if drains.since_failure is not None and drains.since_failure < pause:
+    # A failure still to come: the clock was set back, and nobody waits for it to catch up.
+    if drains.since_failure is not None and timedelta(0) <= drains.since_failure < pause:
         left = _seconds(pause - drains.since_failure)
         times = f" {drains.failed_in_a_row} times in a row" if drains.failed_in_a_row > 1 else ""
         return Wait(f"the last drain failed{times}; the next one starts in {left} ({due})")

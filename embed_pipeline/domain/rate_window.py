@@ -49,6 +49,8 @@ class Window:
 
     slices: tuple[Slice, ...] = ()
     not_before_ms: int = 0
+    held_at_ms: int = 0
+    """When ``not_before_ms`` was decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,35 @@ class Grant:
         return not self.wait
 
 
+def hold(window: Window, *, pause_ms: int, now_ms: int) -> Window:
+    """Grant nothing for so long; a longer pause that was decided before stays."""
+    if window.not_before_ms >= now_ms + pause_ms:
+        return window
+    return replace(window, not_before_ms=now_ms + pause_ms, held_at_ms=now_ms)
+
+
+def followed(window: Window, limits: RateLimits, *, now_ms: int) -> Window:
+    """Go along with a clock that was set back: what lies ahead counts as if it were now.
+
+    So no interval gets more than the limit, and nobody waits longer than a whole interval (or
+    pause) from now. The result must be kept, or the wait begins anew with every look.
+    """
+    current = now_ms - now_ms % limits.slice_ms
+    ahead = [part for part in window.slices if part.start_ms > current]
+    if window.held_at_ms > now_ms:
+        pause = window.not_before_ms - window.held_at_ms
+        window = replace(window, not_before_ms=now_ms + pause, held_at_ms=now_ms)
+    if not ahead:
+        return window
+    past = window.slices[: -len(ahead)]
+    merged = Slice(current, sum(s.requests for s in ahead), sum(s.tokens for s in ahead))
+    return replace(window, slices=(*past, merged))
+
+
 def take(
     window: Window, limits: RateLimits, *, now_ms: int, tokens: int = 0
 ) -> tuple[Window, Grant]:
-    """Grant one request with so many tokens, or say how long to wait.
+    """Grant one request with so many tokens, or say how long to wait; the window is ``followed``.
 
     A request with more tokens than the limit allows at all is granted when nothing else is in the
     window; otherwise it would wait for ever.
@@ -87,8 +114,7 @@ def take(
     if free_at > now_ms:
         return replace(window, slices=alive), _wait(free_at - now_ms)
     granted = Grant(timedelta(0), timedelta(milliseconds=limits.margin_ms))
-    # The clock may have gone back: a later slice already there counts the request.
-    if alive and alive[-1].start_ms >= current:
+    if alive and alive[-1].start_ms == current:
         last = alive[-1]
         grown = replace(last, requests=last.requests + 1, tokens=last.tokens + tokens)
         return replace(window, slices=(*alive[:-1], grown)), granted

@@ -1,8 +1,12 @@
-"""Takes secrets out of what is stored about a failure."""
+"""Takes secrets, and texts of entities, out of what is said and stored about a failure."""
 
 import re
+import traceback
 from collections.abc import Iterable
 from typing import Final
+
+from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.domain.printable import one_line
 
 MASK: Final = "***"
 MAX_MESSAGE: Final = 1_000
@@ -19,6 +23,28 @@ _PATTERNS: Final = (
     ),
 )
 
+_WORD: Final = re.compile(r"[^\W_]+")
+_ESCAPED: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|[nrtbfv])")
+_REPEATED: Final = re.compile(rf"{re.escape(MASK)}(?:\W{{0,3}}{re.escape(MASK)})+")
+_PROVIDERS_WORDS: Final = """
+about above account after again all allowed also an and another any api are as at available be
+because been before below between billing body but by can cannot code connection contact content
+context could current currently details dimension dimensions do does due during each either element
+embedding embeddings empty encoding error errors exceed exceeded exceeds exist exists expected
+failed field first for forbidden format found from got gpt has have help high id if in incorrect
+index input inputs insufficient integer internal invalid is it its json key large larger later
+least length less limit limits list longer max maximum may message messages min missing model
+models more most must name no none not null number object of on one only or org organization out
+over overloaded page parameter per permission plan please policy processing project prompt property
+provided quota rate reach reached read received reduce refused request requested requests required
+response retry seconds see server service shorter size small so string support supported text texts
+than that the their them there they this timeout to token tokens too true try type unable
+unauthorized unexpected unknown unsupported up use used user valid value values was we when where
+which with without you your
+"""
+"""Words that say what is wrong with a request, and nothing about whose text was in it."""
+_KEPT: Final = frozenset(_PROVIDERS_WORDS.split())
+
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Mask known secrets, and everything that looks like one."""
@@ -30,3 +56,62 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     text = scheme.sub(rf"\1 {MASK}", text)
     text = userinfo.sub(f"{MASK}@", text)
     return assignment.sub(rf"\1\2{MASK}", text)
+
+
+def without_words_of(texts: Iterable[str], message: str) -> str:
+    """Mask the words of a provider's message that stand in a text it was sent.
+
+    Providers quote what they refuse: whole, cut off, or escaped. No quotation marks can be relied
+    on, so each word is compared by itself; those that providers use for every fault stay, or
+    nobody could tell what is wrong.
+    """
+    sent = "\n".join(texts).casefold()
+
+    def judged(word: re.Match[str]) -> str:
+        folded = word[0].casefold()
+        return MASK if folded not in _KEPT and _stands_in(folded, sent) else word[0]
+
+    return _REPEATED.sub(MASK, _WORD.sub(judged, _ESCAPED.sub(_unescaped, message)))
+
+
+def _stands_in(word: str, sent: str) -> bool:
+    if word.isascii():
+        # A single letter or digit stands in every text, and says nothing.
+        return len(word) > 1 and word in sent
+    # Writing without blanks: a quotation is then only a part of what looks like one word.
+    return any(word[at : at + 2] in sent for at in range(max(1, len(word) - 1)))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1] or match[2]
+    return chr(int(code, 16)) if code else " "
+
+
+def said_by_provider(message: str, *, texts: Iterable[str], secret: str) -> str:
+    """A provider's message without the key and the texts of the request, short and in one line."""
+    # A hostile answer has no end. The key goes first: a cut through it would leave half of it.
+    start = redact(message, [secret])[: 4 * MAX_MESSAGE]
+    return one_line(without_words_of(texts, start))[:MAX_MESSAGE]
+
+
+def stack_of(error: BaseException) -> str:
+    """Where an error happened, and why; the words of other libraries are left out.
+
+    Drivers quote values in their messages: a node's property, a parameter.
+    """
+    lines: list[str] = []
+    chain: BaseException | None = error
+    while chain is not None:
+        frames = traceback.format_tb(chain.__traceback__)
+        lines[:0] = [*frames, f"{_described(chain)}\n", *(["\n"] if lines else [])]
+        hidden = chain.__suppress_context__
+        chain = chain.__cause__ or (None if hidden else chain.__context__)
+    return "".join(lines)
+
+
+def _described(error: BaseException) -> str:
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
+    if isinstance(error, EmbedPipelineError):
+        return f"{name}: {error}"
+    code = getattr(error, "code", None)
+    return f"{name} ({one_line(code)})" if isinstance(code, str) else name

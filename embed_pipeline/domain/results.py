@@ -34,6 +34,7 @@ class EntityFate(StrEnum):
     CURRENT = "current"
     SUPERSEDED = "superseded"
     GONE = "gone"
+    """There is none, or there are several that differ."""
     FENCED = "fenced"
     """The lease is no longer current, so nobody looked."""
 
@@ -73,7 +74,7 @@ class CompletionOutcome(StrEnum):
     SUPERSEDED = "superseded"
     """A newer version exists; the job is cancelled."""
     GONE = "gone"
-    """The entity was deleted; the job is cancelled."""
+    """There is no entity, or several that differ; the job is cancelled."""
     MOVED = "moved"
     """The text changed under the same version; the job is pending again, attempt refunded."""
 

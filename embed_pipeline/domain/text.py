@@ -14,6 +14,9 @@ from embed_pipeline.domain.entity import EntityShape, template_names
 
 RECIPE: Final = "memento-1"
 """Part of the hash: a new recipe makes every vector stale."""
+DEEPEST: Final = 100
+"""Levels of JSON that are read. How deep Python itself can go depends on who calls, and the worker
+and the store must come to the same text."""
 
 Render = Callable[[Mapping[str, Any]], str]
 """Properties of an entity in, text out; pure."""
@@ -58,16 +61,40 @@ def recipe_of(shape: EntityShape) -> str:
 
 
 def read_observations(value: Any) -> list[str]:
-    """Read a list, or a list in JSON; any other text is one observation."""
+    """Read a list, or a list in JSON; any other text is one observation.
+
+    Takes whatever a property can hold: one entity that cannot be read would stop all others.
+    """
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
+        parsed = _parsed(value)
+        if parsed is _NOT_JSON:
             return [value] if value.strip() else []
+        value = parsed
     if value is None:
         return []
     items = value if isinstance(value, (list, tuple)) else [value]
-    return [item if isinstance(item, str) else json.dumps(item) for item in items]
+    # Dates, points and bytes have no JSON.
+    return [item if isinstance(item, str) else json.dumps(item, default=str) for item in items]
+
+
+_NOT_JSON: Final = object()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return _NOT_JSON
+    return value if _is_shallow(value, DEEPEST) else _NOT_JSON
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    match value:
+        case dict():
+            return levels > 0 and all(_is_shallow(item, levels - 1) for item in value.values())
+        case list():
+            return levels > 0 and all(_is_shallow(item, levels - 1) for item in value)
+    return True
 
 
 def text_hash(text: str, *, recipe: str = RECIPE) -> str:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 import openai
+from openai.types import CreateEmbeddingResponse
 
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.errors import (
@@ -15,6 +16,7 @@ from embed_pipeline.domain.errors import (
     TooLargeError,
     TransientError,
 )
+from embed_pipeline.domain.redact import said_by_provider
 from embed_pipeline.embedding.tokens import prepare
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=60)
@@ -41,6 +43,8 @@ class OpenAIEmbedder:
             base_url=base_url,
             timeout=REQUEST_TIMEOUT.total_seconds(),
             max_retries=0,
+            # A redirect would carry texts to wherever it leads; the settings allow no such place.
+            http_client=openai.DefaultAsyncHttpx2Client(follow_redirects=False),
         )
 
     def prepare(self, text: str) -> PreparedText:
@@ -60,15 +64,19 @@ class OpenAIEmbedder:
                 input=[text.text for text in texts],
                 dimensions=self._requested_dimensions(),
             )
-            items = sorted(answer.data, key=lambda item: item.index)
-            return Embedded([item.embedding for item in items], answer.usage.total_tokens)
+            return Embedded(_vectors_of(answer), _tokens_of(answer, texts))
         except openai.APIError as error:
-            raise classify(error, secret=self._api_key) from None
-        except (AttributeError, TypeError, ValueError) as error:
-            # HTML, truncated JSON or no data in an answer that says 200.
+            said = said_by_provider(
+                error.message, texts=[text.text for text in texts], secret=self._api_key
+            )
+            # Without its cause: that holds the whole answer, and with it perhaps the texts.
+            raise classify(error, said) from None
+        except Exception as error:
+            # HTML, truncated or endlessly nested JSON, numbers of 400 digits: the client stumbles
+            # over each in its own way, in an answer that says 200.
             raise TransientError(
                 f"the provider's answer is unreadable ({type(error).__name__})"
-            ) from error
+            ) from None
 
     async def close(self) -> None:
         """Give the connections back."""
@@ -79,15 +87,41 @@ class OpenAIEmbedder:
         return openai.omit if self.model == "text-embedding-ada-002" else self.dimensions
 
 
-def classify(error: openai.APIError, *, secret: str) -> EmbeddingError:
-    """Say what a provider's error means for the queue; the only place that knows."""
-    # Some servers repeat the key they refuse.
-    message = f"{type(error).__name__}: {error.message}".replace(secret, "***")
+def _vectors_of(answer: CreateEmbeddingResponse) -> list[Sequence[float]]:
+    """The vectors in the order of the texts.
+
+    Raises:
+        ValueError: nobody could say which vector is whose, or one is no list of numbers.
+    """
+    items = sorted(answer.data, key=lambda item: item.index)
+    if [item.index for item in items] != list(range(len(items))):
+        raise ValueError("an index is missing or there twice")
+    if not all(isinstance(item.embedding, list) for item in items):
+        raise ValueError("an embedding is no list")
+    return [item.embedding for item in items]
+
+
+def _tokens_of(answer: CreateEmbeddingResponse, texts: Sequence[PreparedText]) -> int:
+    """What the provider charges for; counted here where it does not say."""
+    said = getattr(getattr(answer, "usage", None), "total_tokens", None)
+    if isinstance(said, int) and said >= 0:
+        return said
+    return sum(text.tokens for text in texts)
+
+
+def classify(error: openai.APIError, said: str) -> EmbeddingError:
+    """Say what a provider's error means for the queue; the only place that knows.
+
+    Args:
+        error: what the client raised.
+        said: its message, as it may be shown.
+    """
+    message = f"{type(error).__name__}: {said}"
     match error:
         # OpenAI reports an empty account as 429 too, and waiting will not fill it.
         case openai.RateLimitError(code="insufficient_quota"):
             return CriticalError(message)
-        case openai.RateLimitError() if "request too large" in message.lower():
+        case openai.RateLimitError() if "request too large" in error.message.lower():
             return TooLargeError(message)
         case openai.RateLimitError():
             return RateLimitedError(message, retry_after=_retry_after(error))
@@ -96,6 +130,11 @@ def classify(error: openai.APIError, *, secret: str) -> EmbeddingError:
         # An illegal header, such as a key with a line break in it, never gets better.
         case openai.APIConnectionError() if "LocalProtocolError" in repr(error.__cause__):
             return CriticalError(message)
+        case openai.APIStatusError(status_code=status) if 300 <= status < 400:
+            return CriticalError(
+                f"the provider answers with a redirect ({status}), which is not followed; set "
+                "OPENAI_BASE_URL to the address it leads to"
+            )
         case openai.APIStatusError(status_code=413):
             return TooLargeError(message)
         case openai.BadRequestError(code="max_tokens_per_request"):

@@ -7,6 +7,17 @@ from typing import Final
 
 HOST: Final = "127.0.0.1"
 
+ALLOWED_PROCEDURES: Final = (
+    "apoc.periodic.iterate",
+    "apoc.trigger.drop",
+    "apoc.trigger.install",
+    "apoc.trigger.list",
+    "apoc.trigger.show",
+    "apoc.version",
+)
+"""Procedures and functions of APOC that the project calls; what Neo4j itself has is always there.
+"""
+
 NEO4J_CONF: Final = """\
 # Written at every start by embed_pipeline.local; changes made here are lost.
 
@@ -18,12 +29,18 @@ server.bolt.advertised_address={host}:{bolt_port}
 server.http.enabled=false
 server.https.enabled=false
 dbms.security.auth_enabled=true
-dbms.security.allow_csv_import_from_file_urls=false
 dbms.usage_report.enabled=false
 
+# A statement that somebody has smuggled in reads no file of this machine, and asks no address
+# for anything (LOAD CSV is the only clause that does).
+dbms.security.allow_csv_import_from_file_urls=false
+internal.dbms.cypher_ip_blocklist=0.0.0.0/0,::/0
+
 server.directories.plugins={plugins}
-# Of what the queue uses only triggers reach into the kernel; apoc.periodic, apoc.convert,
-# apoc.util, apoc.lock and apoc.version work inside the sandbox [ran].
+# APOC brings 190 procedures, among them those that read files and addresses, run any statement
+# or start others later. Only what the queue calls is loaded.
+dbms.security.procedures.allowlist={allowed}
+# Of these only triggers reach into the kernel [ran].
 dbms.security.procedures.unrestricted=apoc.trigger.*
 
 server.memory.heap.initial_size={heap}
@@ -85,6 +102,7 @@ def write_config(home: Path, *, jars: Path, bolt_port: int, memory: Memory) -> N
         host=HOST,
         bolt_port=bolt_port,
         plugins=jars / "plugins",
+        allowed=",".join(ALLOWED_PROCEDURES),
         heap=memory.heap,
         pagecache=memory.pagecache,
     )

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -17,6 +17,7 @@ from dotenv import dotenv_values
 
 from embed_pipeline.local.config import HOST
 from embed_pipeline.local.errors import LocalServerError
+from embed_pipeline.local.files import exclusive
 from embed_pipeline.local.ports import check_port
 from embed_pipeline.local.process import command_line
 from embed_pipeline.paths import ENV_FILE
@@ -88,10 +89,7 @@ class DagsterProcess:
         _link_configuration(project, home)
         environment = {**_environment(project), "DAGSTER_HOME": str(home)}
         log = self.log_file.open("a", encoding="utf-8")
-        if not (home / "history").exists():
-            # Web server and daemon break a fresh storage when both create it: do it once before.
-            prepare = [sys.executable, "-m", "dagster", "instance", "info"]
-            subprocess.run(prepare, cwd=home, env=environment, stdout=log, stderr=log, check=False)
+        prepare_storage(home, environment=environment, log=log)
         dg = Path(sys.executable).with_name("dg")
         self._process = subprocess.Popen(
             [str(dg), "dev", "-w", _workspace(project), "-h", HOST, "-p", str(port)],
@@ -167,6 +165,18 @@ class DagsterProcess:
     def _log_tail(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([*lines, f"The whole log: {self.log_file}"])
+
+
+def prepare_storage(home: Path, *, environment: Mapping[str, str], log: IO[str]) -> None:
+    """Create Dagster's storage, once, however many ask for it.
+
+    Web server, daemon and code location each create what is missing; where two of them do so at
+    the same moment, Dagster's migrations may leave a storage that never opens again.
+    """
+    with exclusive(home / "storage.lock"):
+        if not (home / "history").exists():
+            prepare = [sys.executable, "-m", "dagster", "instance", "info"]
+            subprocess.run(prepare, cwd=home, env=environment, stdout=log, stderr=log, check=False)
 
 
 def _workspace(project: Path) -> str:

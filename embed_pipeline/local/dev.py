@@ -9,8 +9,10 @@ from types import FrameType
 from typing import Final
 
 from rich.console import Console
+from rich.text import Text
 
 from embed_pipeline import wiring
+from embed_pipeline.domain.printable import printable
 from embed_pipeline.local.console import start_visibly
 from embed_pipeline.local.dagster_process import DagsterProcess, check_ui_port
 from embed_pipeline.local.dev_session import DevSession, dev_session
@@ -59,7 +61,7 @@ def _run(
         project=project_dir(),
         home=dagster_home(),
         port=port,
-        on_alarm=lambda line: console.print(line, style="yellow", markup=False),
+        on_alarm=lambda line: _show_alarm(console, line),
     )
     cleanup.callback(_stop, dagster, "Dagster", console)
     session.note(dagster_group=dagster.group)
@@ -67,6 +69,11 @@ def _run(
     _print_addresses(settings, console, dagster, server)
     dagster.wait()
     raise LocalServerError(f"Dagster ended by itself; why stands in {dagster.log_file}")
+
+
+def _show_alarm(console: Console, line: str) -> None:
+    """Show a line of Dagster's log, which has colours of its own and may quote anything."""
+    console.print(printable(Text.from_ansi(line).plain), style="yellow", markup=False)
 
 
 def _prepare_database(settings: Settings, console: Console) -> None:

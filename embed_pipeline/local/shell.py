@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from embed_pipeline.domain.printable import printable
+
 PROMPT: Final = "neo4j> "
 HELP: Final = "Statements end with ';'. :quit or Ctrl-D ends, Ctrl-C drops what was typed."
 QUIT: Final = frozenset({":quit", ":exit", ":q"})
@@ -26,7 +28,7 @@ def shell(uri: str, auth: tuple[str, str], database: str = "neo4j") -> int:
     Returns the exit code: 1 if a statement of a pipe failed (the rest is not run), else 0.
     """
     interactive = sys.stdin.isatty()
-    console = Console()
+    console = Console(emoji=False)
     if interactive:
         # Importing is enough: ``input`` then edits lines and remembers them.
         import readline  # noqa: F401
@@ -128,9 +130,9 @@ def _run(driver: Driver, statement: str, database: str, console: Console) -> boo
 
 def _show(result: EagerResult, console: Console) -> None:
     if result.keys:
-        table = Table(*(escape(key) for key in result.keys))
+        table = Table(*(_safe(key) for key in result.keys))
         for record in result.records:
-            table.add_row(*(escape(_as_text(value)) for value in record.values()))
+            table.add_row(*(_safe(_as_text(value)) for value in record.values()))
         console.print(table)
     counters = {
         name: count
@@ -140,6 +142,11 @@ def _show(result: EagerResult, console: Console) -> None:
     changes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counters.items())
     rows = f"{len(result.records)} row{'' if len(result.records) == 1 else 's'}"
     console.print(f"{rows}{f'; {changes}' if changes else ''}", style="dim")
+
+
+def _safe(text: str) -> str:
+    """What is in a graph was written by others."""
+    return escape(printable(text))
 
 
 def _as_text(value: object) -> str:
@@ -168,4 +175,4 @@ def _as_map(value: Mapping[str, object]) -> str:
 
 def _in_one_line(error: Neo4jError | DriverError) -> str:
     text = getattr(error, "message", None) or str(error) or type(error).__name__
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))

@@ -16,10 +16,12 @@ from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
 from embed_pipeline.paths import local_connection_file
 from embed_pipeline.settings.types import (
     DAY_MS,
-    HttpUrl,
+    ApiKey,
     Identifier,
     Neo4jUri,
+    ProviderUrl,
     Secret,
+    Template,
     WholeNumber,
     setting,
 )
@@ -47,7 +49,11 @@ class QueueSettings(BaseSettings):
         "NEO4J_URI", "Address of Neo4j; empty uses the bundled local server.", ALLOWED_URI
     )
     neo4j_username: str = setting(
-        "NEO4J_USERNAME", "User in Neo4j.", "a user name", "neo4j", min_length=1
+        "NEO4J_USERNAME",
+        "User in Neo4j.",
+        "a user name of at most 128 characters, without spaces around it",
+        "neo4j",
+        pattern=r"^[^\s\x00-\x1f](?:[^\x00-\x1f]{0,126}[^\s\x00-\x1f])?$",
     )
     own_neo4j_password: Secret | None = setting(
         "NEO4J_PASSWORD", "Password in Neo4j; the bundled server has its own.", "a password"
@@ -59,14 +65,22 @@ class QueueSettings(BaseSettings):
         "neo4j",
         pattern=r"^[A-Za-z][A-Za-z0-9.\-]{2,62}$",
     )
-
-    openai_api_key: Secret | None = setting(
-        "OPENAI_API_KEY", "Key for OpenAI; without one, 'auto' makes mock vectors.", "a key"
+    allow_plaintext_bolt: Literal["true", "false"] = setting(
+        "EMBED_ALLOW_PLAINTEXT_BOLT",
+        "Lets NEO4J_URI name another machine without TLS; what is sent can be read.",
+        "true or false",
+        "false",
     )
-    openai_base_url: HttpUrl | None = setting(
+
+    openai_api_key: ApiKey | None = setting(
+        "OPENAI_API_KEY",
+        "Key for OpenAI; without one, 'auto' makes mock vectors.",
+        "a key of ASCII characters without spaces",
+    )
+    openai_base_url: ProviderUrl | None = setting(
         "OPENAI_BASE_URL",
         "Another server that speaks OpenAI's protocol; empty is OpenAI itself.",
-        "an http:// or https:// address without user and password",
+        "an https:// address, or http:// on this machine, without user, password and question mark",
     )
     embedding_provider: Literal["auto", "openai", "local", "mock"] = setting(
         "EMBEDDING_PROVIDER",
@@ -77,8 +91,8 @@ class QueueSettings(BaseSettings):
     chosen_model: str | None = setting(
         "EMBEDDING_MODEL",
         "Embedding model; if empty text-embedding-3-small, or what the local provider has.",
-        "the name of a model, at most 128 characters without spaces",
-        pattern=r"^\S{1,128}$",
+        "the name of a model, at most 128 ASCII characters without spaces",
+        pattern=r"^[!-~]{1,128}$",
     )
     chosen_dimensions: WholeNumber | None = setting(
         "EMBEDDING_DIMENSIONS",
@@ -199,10 +213,10 @@ class QueueSettings(BaseSettings):
         "observations",
     )
 
-    entity_template: str | None = setting(
+    entity_template: Template | None = setting(
         "EMBED_ENTITY_TEMPLATE",
         "Another text than name, type and observations, e.g. {title}: {abstract}.",
-        "a text with names of properties in braces",
+        "a text with names of properties in braces, and braces for nothing else",
     )
 
     @property

@@ -18,13 +18,17 @@ from pydantic.fields import FieldInfo
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.neo4j_uri import holds_credentials
+from embed_pipeline.domain.redact import redact
 from embed_pipeline.paths import ENV_FILE, project_dir
+from embed_pipeline.settings.addresses import is_plaintext_bolt
 from embed_pipeline.settings.operations import Settings
 
 PREFIXES: Final = ("EMBED_", "EMBEDDING_")
 COMMAND_LINE_PREFIX: Final = "EMBED_PIPELINE_"
 """Variables of the command line: where data lives, which port the bundled server takes."""
 RETENTION_EXAMPLE: Final = 14
+LONGEST_SHOWN: Final = 200
+"""Characters of a wrong value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,13 @@ def _problem(variable: int | str, value: object, kind: str) -> Problem:
             f"belong into the other {service}_… variables.",
         )
     hint = _did_you_mean_seconds(name, value)
-    return Problem(frozenset({name}), f"{name} is {str(value)!r}; it must be {allowed}.{hint}")
+    return Problem(frozenset({name}), f"{name} is {_shown(value)}; it must be {allowed}.{hint}")
+
+
+def _shown(value: object) -> str:
+    # A key may have got into the wrong variable.
+    text = redact(str(value))
+    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")
 
 
 def _did_you_mean_seconds(variable: str, value: object) -> str:
@@ -132,6 +142,15 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
             frozenset({"NEO4J_PASSWORD", "NEO4J_URI"}),
             "NEO4J_PASSWORD is not set, but NEO4J_URI names a server of your own; set both, or "
             "neither to use the bundled server.",
+        )
+    uri = settings.own_neo4j_uri
+    if uri and settings.allow_plaintext_bolt == "false" and is_plaintext_bolt(uri):
+        scheme = uri.partition("://")[0]
+        yield Problem(
+            frozenset({"NEO4J_URI", "EMBED_ALLOW_PLAINTEXT_BOLT"}),
+            f"NEO4J_URI is {_shown(uri)}, another machine without TLS: password and texts could "
+            f"be read on the way; use {scheme}+s:// (or {scheme}+ssc:// for a certificate of your "
+            "own), or set EMBED_ALLOW_PLAINTEXT_BOLT=true if the network is yours alone.",
         )
     try:
         _ = settings.entity_shape
@@ -193,11 +212,8 @@ def _warnings(settings: Settings) -> Iterator[str]:
             f"EMBED_JOB_RECOVERY_INTERVAL is longer than a lease: a dead worker's jobs may "
             f"wait {worst} seconds."
         )
-    for name, value in (
-        ("EMBED_JOB_RECOVERY_INTERVAL", settings.recovery_interval_ms),
-        ("EMBED_RECONCILE_INTERVAL", settings.reconcile_interval_ms),
-        ("EMBEDDING_RATE_LIMIT_INTERVAL", settings.rate_limit_interval_ms),
-    ):
+    for field_name, field in Settings.model_fields.items():
+        name, value = str(field.validation_alias), getattr(settings, field_name)
         if hint := _did_you_mean_seconds(name, value):
             yield f"{name} is {value} milliseconds.{hint}"
 

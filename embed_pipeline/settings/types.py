@@ -5,8 +5,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from embed_pipeline.domain.entity import IDENTIFIER
+from embed_pipeline.domain.entity import IDENTIFIER, template_names
 from embed_pipeline.domain.neo4j_uri import is_neo4j_uri
+from embed_pipeline.settings.addresses import is_provider_url
 
 DAY_MS: Final = 86_400_000
 
@@ -24,9 +25,9 @@ def _neo4j_uri(value: str) -> str:
     return value
 
 
-def _http_url(value: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", value):
-        raise ValueError("not an HTTP address")
+def _provider_url(value: str) -> str:
+    if not is_provider_url(value):
+        raise ValueError("not an address for a key")
     return value.rstrip("/")
 
 
@@ -36,17 +37,36 @@ def _identifier(value: str) -> str:
     return value
 
 
+def _template(value: str) -> str:
+    if not template_names(value):
+        raise ValueError("no names in braces")
+    return value
+
+
 def _stripped(value: object) -> object:
     # A mounted secret often ends in a newline; the HTTP client reports that as a broken
     # connection, for ever.
-    return value.strip() if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        raise ValueError("nothing but blanks")
+    return value.strip()
+
+
+def _key(value: SecretStr) -> SecretStr:
+    # Anything else cannot be sent in a header.
+    if not re.fullmatch(r"[!-~]+", value.get_secret_value()):
+        raise ValueError("not a key")
+    return value
 
 
 WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
 Neo4jUri = Annotated[str, AfterValidator(_neo4j_uri)]
-HttpUrl = Annotated[str, AfterValidator(_http_url)]
+ProviderUrl = Annotated[str, AfterValidator(_provider_url)]
 Identifier = Annotated[str, AfterValidator(_identifier)]
+Template = Annotated[str, AfterValidator(_template)]
 Secret = Annotated[SecretStr, BeforeValidator(_stripped)]
+ApiKey = Annotated[SecretStr, BeforeValidator(_stripped), AfterValidator(_key)]
 
 
 def setting(variable: str, purpose: str, allowed: str, default: Any = None, **bounds: Any) -> Any:

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from neo4j.exceptions import ClientError
+
 from embed_pipeline.domain.errors import PermanentError
 from embed_pipeline.domain.lifecycle import Move
 from embed_pipeline.domain.results import Completion, CompletionOutcome
@@ -13,7 +15,7 @@ from embed_pipeline.store.changes import BY_QUEUE, Change, back_to_pending, ende
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_worker import FINISH_JOBS, LOCK_JOBS
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
-from embed_pipeline.store.loading import ending_reason, read_entities
+from embed_pipeline.store.loading import ending_reason, has_no_entity, read_entities
 from embed_pipeline.store.records import Properties, QuietList, is_held, settled_as
 from embed_pipeline.store.shape import for_shape
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
@@ -23,6 +25,7 @@ _SMALLEST_NORM: Final = 1e-30
 _LARGEST_NORM: Final = 3e38
 _COMPLETED, _FENCED = CompletionOutcome.COMPLETED, CompletionOutcome.FENCED
 _ENDINGS: Final = frozenset(CompletionOutcome)
+_PROCEDURE_FAILED: Final = "Neo.ClientError.Procedure.ProcedureCallFailed"
 
 
 class _UnfitError(Exception):
@@ -58,7 +61,14 @@ async def _complete_all(
         raise _UnfitError
 
     async def work(tx: Transaction) -> list[CompletionOutcome]:
-        await _write_vectors(tx, config, by_uid)
+        try:
+            await _write_vectors(tx, config, by_uid)
+        except ClientError as error:
+            if error.code != _PROCEDURE_FAILED:
+                raise
+            # An entity was deleted while its lock was waited for: a SET passes over that, the
+            # procedure does not.
+            raise _UnfitError from error
         entities = await read_entities(tx, config, uids)
         if any(_misfit(row, entities, config) for row in rows):
             raise _UnfitError
@@ -132,7 +142,7 @@ def _misfit(
 ) -> CompletionOutcome | None:
     """Why a vector must not stand on the locked entity, or ``None``."""
     entity = entities[row.lease.entity_uid]
-    if not entity["exists"]:
+    if has_no_entity(entity):
         return CompletionOutcome.GONE
     if entity["version"] != row.lease.version:
         return CompletionOutcome.SUPERSEDED

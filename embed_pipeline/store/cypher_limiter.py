@@ -16,6 +16,6 @@ RETURN limiter {.*} AS limiter, coalesce($now, datetime.realtime().epochMillis) 
 WRITE_LIMITER: Final[LiteralString] = """
 MATCH (limiter:EmbedLimiter {name: $name})
 SET limiter.starts = $starts, limiter.requests = $requests, limiter.tokens = $tokens,
-    limiter.not_before = $not_before
+    limiter.not_before = $not_before, limiter.held_at = $held_at
 """
 """Store the window of the locked limiter. Invariant: no interval holds more than the limit."""

@@ -69,10 +69,11 @@ the due ones of another would not be seen.
 """
 
 ENDED: Final[LiteralString] = """
-MATCH (job:EmbedJob) WHERE job.processed_at > $since
+MATCH (job:EmbedJob) WHERE $since < job.processed_at <= $now
 RETURN job.status AS status, job.attempts AS attempts, count(job) AS jobs
 """
-"""Jobs that ended since then: cost is that of the window."""
+"""Jobs that ended since then: cost is that of the window. What ended later than now did so before
+the clock was set back, and nobody knows when."""
 
 CATEGORIES: Final[LiteralString] = """
 MATCH (job:EmbedFailed)

@@ -14,10 +14,12 @@ SHOW PROCEDURES YIELD name WHERE name = 'apoc.periodic.iterate' RETURN count(*) 
 """
 
 OUTER: Final[LiteralString] = """
-MATCH (job:EmbedJob) WHERE job.processed_at < $cutoff RETURN job
+MATCH (job:EmbedJob) WHERE job.processed_at < $cutoff RETURN job.id AS id
 """
+"""Ids, not nodes: APOC fails a batch that holds a node which another clean-up has deleted."""
 
 INNER: Final[LiteralString] = """
+MATCH (job:EmbedJob {id: id})
 SET job._lock = $token
 WITH job
 WHERE job.processed_at < $cutoff AND job.status IN ['completed', 'failed', 'cancelled']

@@ -166,20 +166,10 @@ RETURN count(job) AS jobs
 
 PICK_EXPIRED: Final[LiteralString] = """
 WITH coalesce($now, datetime.realtime().epochMillis) AS now
-CALL (now) {
-  MATCH (job:EmbedProcessing) WHERE job.lock_until < now - $grace
-  RETURN job.id AS id ORDER BY job.lock_until LIMIT $limit
-  UNION
-  MATCH (job:EmbedProcessing) WHERE job.lock_until > now + $longest
-  RETURN job.id AS id LIMIT $limit
-}
-RETURN id LIMIT $limit
+MATCH (job:EmbedProcessing) WHERE job.lock_until < now - $grace
+RETURN job.id AS id ORDER BY job.lock_until LIMIT $limit
 """
-"""Candidates for recovery, oldest first; whoever acts on them must lock and look again.
-
-The second half finds leases that were written before the server's clock went back; they would look
-valid until it has caught up.
-"""
+"""Candidates for recovery, oldest first; whoever acts on them must lock and look again."""
 
 PICK_OWNED: Final[LiteralString] = """
 MATCH (job:EmbedProcessing)

@@ -12,6 +12,7 @@ from neo4j import AsyncDriver, AsyncManagedTransaction, AsyncTransaction, Record
 from neo4j import exceptions as neo4j_errors
 
 from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.store.connection import ENDED_BY_SERVER
 
 logger = logging.getLogger(__name__)
 
@@ -27,13 +28,6 @@ _REPEATABLE: Final = (
     neo4j_errors.SessionExpired,
     neo4j_errors.TransientError,
     TimeoutError,
-)
-
-
-_ENDED_BY_SERVER: Final = (
-    "Neo.ClientError.Transaction.TransactionTimedOut",
-    "Neo.ClientError.Transaction.LockClientStopped",
-    "Neo.ClientError.Transaction.TransactionTerminated",
 )
 
 
@@ -94,7 +88,7 @@ def _is_repeatable(error: Exception) -> bool:
     # A worker that was suspended inside a transaction finds it ended by the server's timeout, and
     # one that waited too long for a lock is stopped: both are reported as faults of the client.
     is_client_error = isinstance(error, neo4j_errors.ClientError)
-    return not is_client_error or (error.code or "").startswith(_ENDED_BY_SERVER)
+    return not is_client_error or (error.code or "").startswith(ENDED_BY_SERVER)
 
 
 async def fetch(tx: Transaction, statement: LiteralString, /, **parameters: Any) -> list[Record]:

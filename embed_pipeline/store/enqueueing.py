@@ -30,18 +30,16 @@ async def enqueue(
     token = token or new_token()
     attempts = max_attempts or config.max_attempts
     wishes = _merge(jobs)
-    rows = [_row(index, wish) for index, wish in enumerate(wishes)]
-    records = await fetch(
-        tx, cypher.ENSURE_JOBS, rows=rows, max_attempts=attempts, token=token, now=now
-    )
     outcomes: dict[tuple[str, str, int], EnqueueOutcome] = {}
     existing: dict[str, NewJob] = {}
-    for record in records:
-        wish = wishes[record["index"]]
-        outcomes[wish.key] = EnqueueOutcome.CREATED if record["created"] else EnqueueOutcome.PRESENT
-        if not record["created"] and _may_change(record["job"], wish):
-            existing[record["job"]["id"]] = wish
-    locked, at = await lock_jobs(tx, existing, token=token, now=now)
+    locked: dict[str, Properties] = {}
+    at, missing = 0, wishes
+    while missing:
+        found = await _ensure(tx, missing, outcomes, max_attempts=attempts, token=token, now=now)
+        held, then = await lock_jobs(tx, found, token=token, now=now)
+        existing, locked, at = existing | found, locked | held, max(at, then)
+        # Deleted by a clean-up between the look and the lock: the next look makes a new one.
+        missing = [wish for id_, wish in found.items() if id_ not in held]
     for id_, job in locked.items():
         outcomes[existing[id_].key] = on_enqueue(_existing(job), existing[id_])
     reopenings = [
@@ -66,13 +64,36 @@ async def enqueue(
         await fetch(tx, cypher.PATCH_JOBS, rows=patches)
     superseded = await _supersede(
         tx,
-        [row for row, wish in zip(rows, wishes, strict=True) if _is_new(outcomes[wish.key])],
+        [_row(index, wish) for index, wish in enumerate(wishes) if _is_new(outcomes[wish.key])],
         token=token,
         now=now,
     )
     counts = {"revived": len(reopenings), "superseded": superseded}
     await count(tx, config.queue, counts, token=token, has_changes=bool(patches))
     return _in_order(jobs, outcomes)
+
+
+async def _ensure(
+    tx: Transaction,
+    wishes: Sequence[NewJob],
+    outcomes: dict[tuple[str, str, int], EnqueueOutcome],
+    *,
+    max_attempts: int,
+    token: int,
+    now: int | None,
+) -> dict[str, NewJob]:
+    """Note what became of each wish; returns those whose jobs are worth a lock, by job id."""
+    rows = [_row(index, wish) for index, wish in enumerate(wishes)]
+    records = await fetch(
+        tx, cypher.ENSURE_JOBS, rows=rows, max_attempts=max_attempts, token=token, now=now
+    )
+    worth_a_lock: dict[str, NewJob] = {}
+    for record in records:
+        wish = wishes[record["index"]]
+        outcomes[wish.key] = EnqueueOutcome.CREATED if record["created"] else EnqueueOutcome.PRESENT
+        if not record["created"] and _may_change(record["job"], wish):
+            worth_a_lock[record["job"]["id"]] = wish
+    return worth_a_lock
 
 
 async def _supersede(
@@ -145,13 +166,14 @@ def _may_change(job: Properties, wish: NewJob) -> bool:
 def _patch(job: Properties, wish: NewJob, outcome: EnqueueOutcome) -> dict[str, Any]:
     if outcome is EnqueueOutcome.PROMOTED:
         return promoted(job, priority=wish.priority)
-    if outcome is not EnqueueOutcome.PRESENT or wish.text_hash is None:
+    is_waiting = job["status"] == JobStatus.PENDING
+    if outcome is not EnqueueOutcome.PRESENT or is_waiting or wish.text_hash is None:
         return {}
     # A failure of the text in flight must not count against the one asked for now, and a job
     # cancelled before its text was known notices the next change.
-    if job["status"] == JobStatus.PROCESSING or job.get("text_hash") is None:
-        return {"text_hash": wish.text_hash}
-    return {}
+    if job["status"] == JobStatus.PROCESSING and job.get("text_hash") != wish.text_hash:
+        return {"text_hash": wish.text_hash, "moved_fence": job["fence"]}
+    return {"text_hash": wish.text_hash} if job.get("text_hash") is None else {}
 
 
 def _is_new(outcome: EnqueueOutcome) -> bool:

@@ -71,13 +71,31 @@ async def read_entities(
 ) -> dict[str, Mapping[str, Any]]:
     """What decides whether a vector still fits, by uid."""
     record = await fetch_one(tx, for_shape(cypher.READ_ENTITIES, config.shape), uids=uids)
-    return {entity["uid"]: entity for entity in record["entities"]}
+    entities: dict[str, Mapping[str, Any]] = {}
+    for entity in record["entities"]:
+        uid = entity["uid"]
+        # The vector of one of them would stand on the other too.
+        is_ambiguous = uid in entities and entities[uid] != entity
+        entities[uid] = {**entity, "ambiguous": True} if is_ambiguous else entity
+    return entities
 
 
 def ending_reason(job: Properties, entities: Mapping[str, Mapping[str, Any]]) -> str:
     """Why a job with nothing left to embed ends."""
     entity = entities[job["entity_uid"]]
-    return f"superseded by version {entity['version']}" if entity["exists"] else "entity deleted"
+    if not entity["exists"]:
+        return "entity deleted"
+    if entity.get("ambiguous"):
+        return "several current entities have this key, with different texts; make it unique"
+    version = entity["version"]
+    if type(version) is not int:
+        return f"the version of the entity is {version!r:.50}, not a whole number"
+    return f"superseded by version {version}"
+
+
+def has_no_entity(entity: Mapping[str, Any]) -> bool:
+    """Say whether there is no entity that a job with this key can mean."""
+    return not entity["exists"] or "ambiguous" in entity
 
 
 def _fate(
@@ -86,7 +104,7 @@ def _fate(
     if job is None or not is_held(job, lease):
         return LoadedEntity(lease, EntityFate.FENCED)
     entity = entities[lease.entity_uid]
-    if not entity["exists"]:
+    if has_no_entity(entity):
         return LoadedEntity(lease, EntityFate.GONE)
     if entity["version"] != job["version"]:
         return LoadedEntity(lease, EntityFate.SUPERSEDED)

@@ -39,7 +39,7 @@ class Neo4jQueueMetrics:
             counts = await fetch_one(tx, COUNT_JOBS)
             lanes = await fetch_one(tx, cypher.LANES, now=now_ms)
             now = lanes["now"]
-            ended = await fetch(tx, cypher.ENDED, since=now - duration_ms(window))
+            ended = await fetch(tx, cypher.ENDED, since=now - duration_ms(window), now=now)
             categories = await fetch(tx, cypher.CATEGORIES)
             record = await fetch_one(tx, cypher.READ_COUNTERS, queue=self.config.queue)
             counters = record["counters"] or {}

@@ -8,7 +8,15 @@ clock do, and where a wait must be reported and not slept.
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from embed_pipeline.domain.rate_window import Grant, RateLimits, Slice, Window, take
+from embed_pipeline.domain.rate_window import (
+    Grant,
+    RateLimits,
+    Slice,
+    Window,
+    followed,
+    hold,
+    take,
+)
 from embed_pipeline.store import cypher_limiter as cypher
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, fetch_one
 from embed_pipeline.store.records import Properties
@@ -55,16 +63,18 @@ class Neo4jRateLimiter:
 
         async def work(tx: Transaction) -> None:
             window, now = await self._lock(tx, token)
-            not_before = max(window.not_before_ms, now + duration_ms(pause))
-            await self._store(tx, Window(window.slices, not_before))
+            await self._store(tx, hold(window, pause_ms=duration_ms(pause), now_ms=now))
 
         await self.database.write(work)
 
     async def _lock(self, tx: Transaction, token: int) -> tuple[Window, int]:
         await fetch(tx, cypher.LOCK_LIMITER, name=self.name, token=token)
-        now = self.database.now_ms
-        record = await fetch_one(tx, cypher.READ_LIMITER, name=self.name, now=now)
-        return _window(record["limiter"]), record["now"]
+        record = await fetch_one(tx, cypher.READ_LIMITER, name=self.name, now=self.database.now_ms)
+        stored, now = _window(record["limiter"]), record["now"]
+        window = followed(stored, self.limits, now_ms=now)
+        if window != stored:
+            await self._store(tx, window)
+        return window, now
 
     async def _store(self, tx: Transaction, window: Window) -> None:
         await fetch(
@@ -75,11 +85,14 @@ class Neo4jRateLimiter:
             requests=[part.requests for part in window.slices],
             tokens=[part.tokens for part in window.slices],
             not_before=window.not_before_ms,
+            held_at=window.held_at_ms,
         )
 
 
 def _window(limiter: Properties) -> Window:
     columns = (limiter.get(name, ()) for name in ("starts", "requests", "tokens"))
     return Window(
-        tuple(Slice(*part) for part in zip(*columns, strict=True)), limiter.get("not_before", 0)
+        tuple(Slice(*part) for part in zip(*columns, strict=True)),
+        limiter.get("not_before", 0),
+        limiter.get("held_at", 0),
     )

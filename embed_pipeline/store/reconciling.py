@@ -5,8 +5,8 @@ again at any cursor: a page that is done twice enqueues nothing twice.
 """
 
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -63,15 +63,19 @@ class Neo4jReconciler:
 
         async def work(tx: Transaction) -> ReconcilePage:
             statement = for_shape(cypher.SCAN_ENTITIES, self.config.shape)
-            records = await fetch(tx, statement, after=after, limit=limit, model=self.model)
-            last = records[-1]["uid"] if len(records) == limit else None
+            # One more than the page: it may have the key of the last one.
+            records = await fetch(tx, statement, after=after, limit=limit + 1, model=self.model)
+            last = records[limit - 1]["uid"] if len(records) > limit else None
+            scanned = [(_reading(r.data()), self.config.hash_of(r["text"])) for r in records]
+            ambiguous = _ambiguous(scanned)
             tally = Tally()
             wishes: list[NewJob] = []
-            for record in records:
-                reading, hash_ = _reading(record.data()), self.config.hash_of(record["text"])
+            for reading, hash_ in scanned[:limit]:
                 found = classify(
                     reading, model=self.model, text_hash=hash_, dimensions=self.config.dimensions
                 )
+                if reading.uid in ambiguous:
+                    found = Coverage.UNEMBEDDABLE
                 tally.add(reading, found)
                 if found not in (Coverage.CURRENT, Coverage.UNEMBEDDABLE):
                     wishes.append(self._wish(reading, hash_))
@@ -133,6 +137,14 @@ class Neo4jReconciler:
         statement = cypher.CLEAR_ORPHANS if clear else cypher.COUNT_ORPHANS
         text = for_shape(statement, self.config.shape)
         return (await fetch_one(tx, text, after=after, until=until, token=token))["orphans"]
+
+
+def _ambiguous(scanned: Iterable[tuple[EntityReading, str]]) -> set[str]:
+    """Keys of several entities that differ: a job could not say which one it means."""
+    texts: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    for reading, hash_ in scanned:
+        texts[reading.uid].add((repr(reading.version), hash_))
+    return {uid for uid, different in texts.items() if len(different) > 1}
 
 
 def _reading(record: Properties) -> EntityReading:

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.job import LONGEST_LEASE, JobStatus
+from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.lifecycle import GiveUp, Move, after_expiry
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.store import cypher_worker as cypher
 from embed_pipeline.store.changes import Change, ErrorNote, back_to_pending, ended
+from embed_pipeline.store.clock import follow_clock, note_clock
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, from_ms, moment
 from embed_pipeline.store.records import Properties, is_owned
@@ -21,31 +22,24 @@ IsLost = Callable[[Properties, int], bool]
 async def recover_expired(
     database: Database, config: QueueConfig, *, limit: int, grace: timedelta
 ) -> list[RecoveredJob]:
-    """Take away leases that have expired, oldest first, at most ``limit``.
-
-    Also those that end later than any lease can: the server's clock has gone back, and they would
-    look valid until it has caught up.
-    """
-    token = new_token()
-    grace_ms, longest = duration_ms(grace), duration_ms(LONGEST_LEASE)
+    """Take away leases that have expired, oldest first, at most ``limit``."""
+    token, grace_ms = new_token(), duration_ms(grace)
 
     def is_lost(job: Properties, now: int) -> bool:
         until = job.get("lock_until")
-        return until is not None and (until < now - grace_ms or until > now + longest)
+        return until is not None and until < now - grace_ms
 
     async def work(tx: Transaction) -> list[RecoveredJob]:
         records = await fetch(
-            tx,
-            cypher.PICK_EXPIRED,
-            now=database.now_ms,
-            grace=grace_ms,
-            longest=longest,
-            limit=limit,
+            tx, cypher.PICK_EXPIRED, now=database.now_ms, grace=grace_ms, limit=limit
         )
-        return await _recover(
+        recovered = await _recover(
             tx, database, config, (r["id"] for r in records), is_lost, token=token
         )
+        await note_clock(tx, database, config)
+        return recovered
 
+    await follow_clock(database, config)
     return await write_once(database, config.queue, token, work)
 
 
@@ -108,6 +102,9 @@ def _decide(job: Properties, config: QueueConfig, now: int) -> Change:
         policy=config.retry,
         roll=config.roll(),
     )
+    if isinstance(decision, GiveUp) and job.get("moved_fence") == job["fence"]:
+        # Somebody has asked for a newer text under this lease: that one has not been tried yet.
+        return back_to_pending(job, Move.RECOVER, now=now, is_refunded=True, is_expired=True)
     if isinstance(decision, GiveUp):
         note = None
         if job.get("error") is None:

@@ -142,6 +142,9 @@ async def inspect(driver: AsyncDriver, *, database: str, shape: EntityShape) -> 
             f.name for f in found if f.state != "ONLINE" and any(f.is_like(o) for o in wanted)
         ),
         vector_index=vector.as_vector_index() if vector else None,
+        failed=tuple(
+            f.name for f in found if f.state == "FAILED" and any(f.is_like(o) for o in wanted)
+        ),
     )
 
 
@@ -209,7 +212,10 @@ async def _await_online(
                 f for f in await _show(driver, database) if any(f.is_like(obj) for obj in wanted)
             ]
             if failed := next((f for f in found if f.state == "FAILED"), None):
-                raise SchemaError(f"index {failed.name} failed: {failed.failure[:300]}")
+                raise SchemaError(
+                    f"index {failed.name} failed: {failed.failure.splitlines()[0][:300]}; mend the "
+                    f"data, DROP INDEX {failed.name}, then run 'embed-pipeline init' again"
+                )
             if all(f.state == "ONLINE" for f in found):
                 return
             await asyncio.sleep(pause)
@@ -218,7 +224,9 @@ async def _await_online(
 
 async def _stored_version(driver: AsyncDriver, database: str) -> int | None:
     records = await _execute(driver, database, STORED_VERSION, name=SCHEMA_NAME)
-    return records[0]["version"]
+    version = records[0]["version"]
+    # What is no number was not written by any installation: install again.
+    return version if version is None or type(version) is int else 0
 
 
 async def _show(driver: AsyncDriver, database: str) -> list[FoundIndex]:

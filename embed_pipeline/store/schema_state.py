@@ -50,6 +50,8 @@ class SchemaState:
     missing: tuple[str, ...]
     not_online: tuple[str, ...]
     vector_index: VectorIndex | None
+    failed: tuple[str, ...] = ()
+    """Those of ``not_online`` that never will be."""
 
     @property
     def problem(self) -> str | None:
@@ -61,6 +63,11 @@ class SchemaState:
             return too_new(self.version)
         if self.version < SCHEMA_VERSION:
             return f"the schema is of version {self.version}; run 'embed-pipeline init'"
+        if self.failed:
+            return (
+                f"{', '.join(self.failed)} failed, most likely over a value that is too long for "
+                "an index; mend the data, DROP INDEX it, then run 'embed-pipeline init'"
+            )
         if self.not_online:
             return f"not online yet: {', '.join(self.not_online)}; wait, then look again"
         return None

@@ -66,8 +66,11 @@ def judge_answer(
 def _judge(vector: Sequence[float], dimensions: int) -> Sequence[float] | EmbeddingError:
     if len(vector) != dimensions:
         return TransientError(f"the provider sent a vector of {len(vector)} dimensions")
-    # One pass in C; a NaN or an infinity anywhere makes the norm one, too.
-    norm = math.hypot(*vector)
+    try:
+        # One pass in C; a NaN or an infinity anywhere makes the norm one, too.
+        norm = math.hypot(*vector)
+    except TypeError:
+        return TransientError("the provider sent a vector of something else than numbers")
     if not math.isfinite(norm) or norm == 0:
         return TransientError("the provider sent a vector that is zero or not finite")
     return vector

@@ -162,6 +162,9 @@ class Intake:
 
     async def _without_known(self, items: list[Item]) -> Batch:
         embedder = self._parts.embedder
+        # Providers refuse an empty text; the entity is done, and has no vector.
+        blank = [item for item in items if not item.text.text.strip()]
+        items = [item for item in items if item.text.text.strip()]
         vectors = await self._parts.store.find_vectors(
             [item.text_hash for item in items],
             model=embedder.model,
@@ -174,11 +177,11 @@ class Intake:
             known=[
                 Completion(
                     item.leased.lease,
-                    vectors[item.text_hash],
+                    vectors.get(item.text_hash),
                     item.text_hash,
                     tokens=0,
                     tokens_in=item.text.tokens_cut,
                 )
-                for item in known
+                for item in (*known, *blank)
             ],
         )

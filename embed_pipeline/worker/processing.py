@@ -15,7 +15,7 @@ from embed_pipeline.domain.errors import (
     TransientError,
 )
 from embed_pipeline.domain.results import Completion
-from embed_pipeline.worker.asking import Answer, ask
+from embed_pipeline.worker.asking import Answer, Asking
 from embed_pipeline.worker.batching import Item
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
@@ -81,9 +81,8 @@ class Processor:
             await self._settler.fail(items, error)
 
     async def _embed(self, items: Sequence[Item]) -> None:
-        answers = await ask(
-            self._parts.embedder, items, wait_for_grant=self._wait_for_grant, report=self._report
-        )
+        asking = Asking(self._parts.embedder, self._wait_for_grant, self._report)
+        answers = await asking.ask(items)
         await self._note_success(answers)
         answered = dict(zip((item.leased.lease for item in items), answers, strict=True))
         rows = []

@@ -1,13 +1,13 @@
 """What becomes of jobs once it is known: completed, failed or given back."""
 
 import logging
-import traceback
 from collections.abc import Sequence
 from typing import Final
 
 from embed_pipeline.domain.errors import EmbeddingError, ErrorCategory, UnreachableError
 from embed_pipeline.domain.job import Lease, run_id_of
 from embed_pipeline.domain.ports import JobStore
+from embed_pipeline.domain.redact import stack_of
 from embed_pipeline.domain.results import (
     Completion,
     CompletionOutcome,
@@ -57,7 +57,7 @@ class Settler:
 
     async def fail(self, items: Sequence[Item], error: EmbeddingError) -> None:
         """Record a failure for each; the retry policy of the queue decides the rest."""
-        stack = "".join(traceback.format_exception(error))
+        stack = stack_of(error)
         await self._fail(
             [
                 Failure(
@@ -113,9 +113,8 @@ class Settler:
             return
         [row] = rows
         message = f"the database refuses the vector: {type(error).__name__}"
-        stack = "".join(traceback.format_exception(error))
         critical = ErrorCategory.CRITICAL
-        await self._fail([Failure(row.lease, critical, message, stack, is_pinned=True)])
+        await self._fail([Failure(row.lease, critical, message, stack_of(error), is_pinned=True)])
 
     async def _fail(self, rows: Sequence[Failure]) -> None:
         for start in range(0, len(rows), ROWS_PER_WRITE):

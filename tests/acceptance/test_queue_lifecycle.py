@@ -299,7 +299,9 @@ async def test_m51_a_job_opened_again_during_the_cleanup_is_kept(
     await queue.in_state("bob", COMPLETED)
     queue.clock.advance(WEEK + timedelta(days=1))
     await queue.admin.enqueue([NewJob("ada", MODEL, force=True)])
-    monkeypatch.setattr(cypher_purge, "OUTER", "MATCH (job:EmbedJob) WHERE $cutoff > 0 RETURN job")
+    monkeypatch.setattr(
+        cypher_purge, "OUTER", "MATCH (job:EmbedJob) WHERE $cutoff > 0 RETURN job.id AS id"
+    )
 
     report = await queue.queue.purge.purge_terminal(retention=WEEK, use_apoc=True)
 

@@ -245,9 +245,12 @@ async def test_r14_a_job_that_kills_its_worker_fails_and_takes_nobody_along(
 async def test_a_server_clock_that_jumps_leaves_no_job_behind(
     queue: Neo4jUnderTest, hours: int
 ) -> None:
+    await queue.jobs.recover_expired(limit=10)
     [item] = await queue.leased("ada")
 
     queue.clock.advance(timedelta(hours=hours))
+    await queue.jobs.recover_expired(limit=10)
+    await queue.expire()
     await queue.jobs.recover_expired(limit=10)
     [again] = (await queue.lease(owner="b")).jobs
 

@@ -120,14 +120,6 @@ async def test_recovery_takes_expired_leases_oldest_first(queue: Any) -> None:
     assert (await queue.counters())["recovered"] == 3
 
 
-async def test_recovery_finds_leases_from_before_the_clock_went_back(queue: Any) -> None:
-    await queue.leased("ada")
-
-    queue.clock.advance(-timedelta(hours=1))
-
-    assert len(await queue.jobs.recover_expired(limit=10)) == 1
-
-
 async def test_leases_of_a_dead_run_are_taken_without_waiting(queue: Any) -> None:
     await queue.leased("ada", owner="run-1/a")
     await queue.leased("bob", owner="run-10/a")

@@ -1,7 +1,6 @@
 """The sensor that starts drains: when there is work, not too many, and never without a reason."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,11 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
-import psutil
 import pytest
 
 from embed_pipeline.defs import sensors
-from embed_pipeline.defs.runs import DRAIN_JOB, WORKER_TAG
+from embed_pipeline.defs.runs import DRAIN_JOB, WORKER_TAG, worker_mark
 from embed_pipeline.domain import pacing
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.rate_window import RateLimits
@@ -43,14 +41,13 @@ def given_drain(
 def dead_worker() -> dict[str, str]:
     """The tag of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
-    started = psutil.Process(process.pid).create_time()
+    mark = worker_mark(process.pid)
     process.wait()
-    return {WORKER_TAG: f"{socket.gethostname()}:{process.pid}:{started:.2f}"}
+    return {WORKER_TAG: mark}
 
 
 def live_worker() -> dict[str, str]:
-    started = psutil.Process().create_time()
-    return {WORKER_TAG: f"{socket.gethostname()}:{os.getpid()}:{started:.2f}"}
+    return {WORKER_TAG: worker_mark(os.getpid())}
 
 
 def status_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRunStatus:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import psutil
 import pytest
+from dagster._core.test_utils import freeze_time
 
 from embed_pipeline.defs.runs import (
     CLOCK_JITTER,
@@ -23,6 +24,7 @@ from embed_pipeline.defs.runs import (
     is_gone,
     know_drains,
     mark_worker,
+    worker_mark,
 )
 from embed_pipeline.domain.pacing import Drains
 
@@ -43,30 +45,41 @@ def add(instance: dg.DagsterInstance) -> Callable[..., dg.DagsterRun]:
 
 
 def me(*, started_later: float = 0.0) -> str:
-    return f"{HOST}:{os.getpid()}:{psutil.Process().create_time() + started_later:.2f}"
+    host, pid, started = worker_mark(os.getpid()).split(":")
+    return f"{host}:{pid}:{float(started) + started_later:.2f}"
 
 
 def somebody_dead() -> str:
     """The mark of a process that has ended and left nothing behind."""
     process = subprocess.Popen([sys.executable, "-c", ""])
-    started = psutil.Process(process.pid).create_time()
+    mark = worker_mark(process.pid)
     process.wait()
-    return f"{HOST}:{process.pid}:{started:.2f}"
+    return mark
 
 
 class TestIsGone:
     def test_a_live_process_is_not(self) -> None:
         assert not is_gone(me())
 
-    def test_a_clock_that_was_set_does_not_kill_it(self) -> None:
+    def test_a_clock_that_is_corrected_does_not_kill_it(self) -> None:
         assert not is_gone(me(started_later=CLOCK_JITTER - 1))
+
+    @pytest.mark.parametrize("seconds", [3600, -3600])
+    def test_a_clock_that_was_set_does_not_kill_it(
+        self, seconds: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mark, boot = me(), psutil.boot_time()
+        # The kernel gives the start of a process in ticks since boot, and boot in time of day.
+        monkeypatch.setattr("psutil._psplatform.boot_time", lambda: boot + seconds)
+
+        assert not is_gone(mark)
 
     def test_a_dead_one_is(self) -> None:
         assert is_gone(somebody_dead())
 
     def test_one_that_nobody_has_waited_for_is(self) -> None:
         process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-        mark = f"{HOST}:{process.pid}:{psutil.Process(process.pid).create_time():.2f}"
+        mark = worker_mark(process.pid)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -124,6 +137,21 @@ class TestFailVanished:
         assert fail_vanished(instance) == []
 
         assert {run.run_id: run.status for run in instance.get_runs()} == before
+
+    @pytest.mark.parametrize(("minutes", "has_failed"), [(2, False), (4, True)])
+    def test_a_drain_that_never_said_who_works_on_it_is_given_up_after_a_while(
+        self,
+        instance: dg.DagsterInstance,
+        add: Callable[..., dg.DagsterRun],
+        minutes: int,
+        has_failed: bool,
+    ) -> None:
+        run = add(Status.STARTING)
+        with freeze_time(datetime.now(UTC) - timedelta(minutes=minutes)):
+            started = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
+            instance.report_dagster_event(started, run.run_id)
+
+        assert fail_vanished(instance) == [run.run_id] * has_failed
 
     def test_a_marked_worker_is_alive(
         self, instance: dg.DagsterInstance, add: Callable[..., dg.DagsterRun]

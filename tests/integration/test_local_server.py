@@ -19,9 +19,9 @@ from typing import LiteralString
 import psutil
 import pytest
 from neo4j import Driver, GraphDatabase, Record
-from neo4j.exceptions import AuthError
+from neo4j.exceptions import AuthError, ClientError, Neo4jError
 
-from embed_pipeline.local.config import Memory
+from embed_pipeline.local.config import ALLOWED_PROCEDURES, Memory
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.jars import ensure_jars
 from embed_pipeline.local.neo4j_server import Neo4jServer
@@ -141,10 +141,38 @@ def test_address_of_the_machine_in_the_network_is_not_served(server: Neo4jServer
 
 
 def test_apoc_of_the_lock_answers(server: Neo4jServer):
-    [record] = query(server, "RETURN apoc.version() AS version, apoc.convert.toJson([1]) AS json")
+    [record] = query(server, "RETURN apoc.version() AS version")
 
     assert record["version"].startswith("5.26.")
-    assert record["json"] == "[1]"
+
+
+def test_of_apoc_only_what_the_project_calls_is_loaded(server: Neo4jServer):
+    procedures = query(server, "SHOW PROCEDURES YIELD name")
+    functions = query(server, "SHOW USER DEFINED FUNCTIONS YIELD name")
+
+    loaded = {record["name"] for record in (*procedures, *functions)}
+    assert {name for name in loaded if name.startswith("apoc.")} == set(ALLOWED_PROCEDURES)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CALL apoc.load.json('file:///etc/hosts')",
+        "CALL apoc.load.json('http://127.0.0.1:1/')",
+        "CALL apoc.cypher.runFile('x.cypher')",
+        "CALL apoc.cypher.run('RETURN 1', {})",
+        "CALL apoc.export.csv.all('all.csv', {})",
+        "CALL apoc.periodic.submit('later', 'RETURN 1')",
+        "CALL apoc.util.sleep(1)",
+        "CALL apoc.trigger.add('t', 'RETURN 1', {})",
+        "CALL dbms.setConfigValue('dbms.security.auth_enabled', 'false')",
+        "RETURN apoc.convert.toJson([1])",
+        "RETURN apoc.cypher.runFirstColumnSingle('RETURN 1', {})",
+    ],
+)
+def test_what_the_project_does_not_call_is_not_there(server: Neo4jServer, statement: LiteralString):
+    with pytest.raises(ClientError, match=r"no procedure with the name|Unknown function"):
+        query(server, statement)
 
 
 def test_apoc_works_in_batches(server: Neo4jServer):
@@ -181,6 +209,18 @@ def test_a_new_trigger_works_within_seconds(server: Neo4jServer):
 def test_files_of_the_machine_cannot_be_read_through_the_database(server: Neo4jServer):
     with pytest.raises(Exception, match="allow_csv_import_from_file_urls"):
         query(server, "LOAD CSV FROM 'file:///etc/hosts' AS line RETURN line")
+
+
+@pytest.mark.parametrize("scheme", ["http", "ftp"])
+def test_no_address_can_be_asked_through_the_database(server: Neo4jServer, scheme: str):
+    with socket.create_server(("127.0.0.1", 0)) as listener, connect(server) as driver:
+        address = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/"
+        with pytest.raises(Neo4jError):
+            driver.execute_query("LOAD CSV FROM $address AS line RETURN line", address=address)
+
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_start_prints_no_warnings(server: Neo4jServer):

@@ -37,7 +37,9 @@ async def plain_lease(queue: Neo4jUnderTest, owner: str, limit: int) -> list[str
         result = await tx.run(PLAIN_LEASE, owner=owner, limit=limit)
         return [record["id"] async for record in result]
 
-    async with queue.driver.session(database=queue.database) as session:
+    async with queue.driver.session(
+        database=queue.database, max_transaction_retry_time=30.0
+    ) as session:
         return await session.execute_write(work)
 
 

@@ -2,8 +2,10 @@
 
 import socket
 import time
+from datetime import timedelta
 
 import pytest
+from neo4j.exceptions import ServiceUnavailable
 
 from embed_pipeline.domain.errors import (
     ConfigurationError,
@@ -12,6 +14,7 @@ from embed_pipeline.domain.errors import (
     UnreachableError,
 )
 from embed_pipeline.store.connection import Connection, explain_connection_error, open_driver
+from embed_pipeline.store.database import Database, fetch
 from tests.conftest import TestServer
 
 SECRET = "tr0ub4dor"
@@ -56,6 +59,19 @@ async def test_an_open_port_that_says_nothing_is_given_up_in_ten_seconds() -> No
 
     assert isinstance(error, UnreachableError)
     assert time.monotonic() - started < 12
+
+
+async def test_the_driver_does_not_sleep_on_while_the_store_would_repeat(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nowhere = Connection(f"bolt://127.0.0.1:{free_port()}", "neo4j", SECRET)
+
+    async with open_driver(nowhere) as driver:
+        database = Database(driver, patience=timedelta(0))
+        with pytest.raises(ServiceUnavailable):
+            await database.write(lambda tx: fetch(tx, "RETURN 1"))
+
+    assert "will be retried in" not in caplog.text
 
 
 async def test_a_wrong_password_is_not_retried(neo4j_server: TestServer) -> None:

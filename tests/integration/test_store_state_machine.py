@@ -1,6 +1,7 @@
 """The real store against the queue in memory: the same steps, the same state after every one.
 
-``EMBED_PIPELINE_EXAMPLES`` sets how many runs of up to 40 steps are made.
+``EMBED_PIPELINE_EXAMPLES`` sets how many runs of up to 40 steps are made. ``EMBED_PIPELINE_SHRINK``
+set to ``no`` ends at the first difference, for those who only want to know whether there is one.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -39,12 +40,14 @@ from tests.queue_harness import (
 )
 
 EXAMPLES = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "60"))
+SHRINK = [] if os.environ.get("EMBED_PIPELINE_SHRINK") == "no" else [Phase.shrink, Phase.explain]
 WEEK = timedelta(days=7)
 LIMITS = RateLimits(requests=3, interval=timedelta(seconds=30), tokens=100)
-uids = st.sampled_from(["a", "b", "c", "d", "e"])
+UIDS = ["a", "b", "c", "d", "e"]
+uids = st.sampled_from(UIDS)
 texts = st.sampled_from(["text", "other"])
 owners = st.sampled_from(["run-1", "run-1/x", "run-2"])
-picks = st.lists(st.integers(0, 30), max_size=5, unique=True)
+picks = st.lists(st.integers(0, 30), min_size=1, max_size=5, unique=True)
 COMPARED = (
     *("status", "priority", "attempts", "max_attempts", "fence", "created_at", "queued_at"),
     *("started_at", "heartbeat_at", "processed_at", "lock_owner", "lock_until", "last_owner"),
@@ -75,7 +78,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.model = FakeUnderTest()
         self.real = self.runner.run(open_queue())
         self.limiters = self.model.limiter(LIMITS), self.real.limiter(LIMITS)
-        self.run(self.model.put_entity("a"), self.real.put_entity("a"))
+        for uid in UIDS:
+            self.run(self.model.put_entity(uid), self.real.put_entity(uid))
 
     def teardown(self) -> None:
         if hasattr(self, "real"):
@@ -103,8 +107,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def some(self, picks: list[int]) -> list[tuple[Lease, Lease]]:
         """Leases of any age: current, settled, recovered or of deleted jobs."""
-        recent = self.leases[-31:]
-        return [recent[-1 - n] for n in picks if n < len(recent)]
+        recent = self.leases[:-32:-1]
+        return list(dict.fromkeys(recent[n % len(recent)] for n in picks if recent))
 
     @rule(uid=uids, text=texts, version=st.integers(1, 2))
     def write_entity(self, uid: str, text: str, version: int) -> None:
@@ -137,6 +141,12 @@ class QueueMachine(RuleBasedStateMachine):
         assert [_key(x.job) for x in real.jobs] == [_key(x.job) for x in model.jobs]
         assert real.refusal == model.refusal
         self.leases += [(m.lease, r.lease) for m, r in zip(model.jobs, real.jobs, strict=True)]
+
+    @rule(owner=owners)
+    def restart(self, owner: str) -> None:
+        """A worker that comes back under its old name, with leases of its former life in mind."""
+        self.recover_owner(owner)
+        self.lease(owner, 4, Lane.ANY)
 
     @rule(picks=picks)
     def heartbeat(self, picks: list[int]) -> None:
@@ -381,6 +391,7 @@ def test_store_and_model_never_differ(neo4j_server: TestServer) -> None:
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
             database=None,
+            phases=[Phase.generate, *SHRINK],
             # A landing must not depend on luck; everybody else explores.
             derandomize="CI" in os.environ,
         ),

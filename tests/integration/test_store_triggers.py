@@ -151,7 +151,10 @@ async def test_many_clients_at_once_get_one_job_per_entity(watched: Neo4jUnderTe
                     text=text,
                 )
 
-            async with watched.driver.session(database=watched.database) as session:
+            # A client has a driver of its own, which repeats what was the victim of a deadlock.
+            async with watched.driver.session(
+                database=watched.database, max_transaction_retry_time=30.0
+            ) as session:
                 await session.execute_write(write)
 
     async def worker(name: str) -> None:

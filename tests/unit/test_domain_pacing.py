@@ -146,6 +146,12 @@ def test_a_drain_starts_when_the_pause_is_over() -> None:
     assert decided(waiting(1), drains) == Start(1, "1 due")
 
 
+def test_a_failure_still_to_come_delays_nothing_because_the_clock_was_set_back() -> None:
+    drains = Drains(failed_in_a_row=3, since_failure=-timedelta(hours=1))
+
+    assert decided(waiting(1), drains) == Start(1, "1 due")
+
+
 def test_the_pause_doubles_up_to_its_bound() -> None:
     pauses = [pause_after(failures).total_seconds() for failures in range(7)]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -20,6 +21,7 @@ from embed_pipeline.local.java import check_java
 from embed_pipeline.local.neo4j_server import Neo4jServer
 from embed_pipeline.local.ports import check_port, free_port
 from embed_pipeline.local.shell import statements
+from tests.project import ROOT
 
 SLEEP = "import sys, time; print('ready', flush=True); time.sleep(600)"
 
@@ -108,10 +110,10 @@ def test_launched_process_is_not_our_child_and_hears_no_ctrl_c(tmp_path: Path):
         folder=tmp_path,
         env=os.environ,
     )
-    while not (words := (tmp_path / "log").read_text().split()):
+    while not (line := (tmp_path / "log").read_text()).endswith("\n"):
         pass
 
-    session, _parent = map(int, words)
+    session, _parent = map(int, line.split())
     assert session != os.getsid(0)
     with pytest.raises(ChildProcessError):
         os.waitpid(process.read_pid(tmp_path / "pid") or 0, os.WNOHANG)
@@ -304,6 +306,19 @@ def test_configuration_closes_everything_but_bolt_on_this_machine(tmp_path: Path
     assert settings["dbms.security.auth_enabled"] == "true"
     assert settings["server.memory.heap.max_size"] == "2g"
     assert settings["dbms.security.procedures.unrestricted"] == "apoc.trigger.*"
+    assert settings["dbms.security.allow_csv_import_from_file_urls"] == "false"
+    assert settings["internal.dbms.cypher_ip_blocklist"] == "0.0.0.0/0,::/0"
+
+
+def test_of_apoc_the_configuration_allows_what_the_statements_call_and_nothing_else(
+    tmp_path: Path,
+):
+    write_config(tmp_path, jars=tmp_path / "jars", bolt_port=17687, memory=Memory())
+
+    [line] = re.findall(r"allowlist=(.*)", (tmp_path / "conf" / "neo4j.conf").read_text())
+    code = "".join(path.read_text() for path in (ROOT / "embed_pipeline/store").glob("*.py"))
+    called = re.findall(r"(?:CALL|RETURN) (apoc(?:\.\w+)+)\(", code)
+    assert set(line.split(",")) == set(called)
 
 
 @pytest.mark.parametrize(

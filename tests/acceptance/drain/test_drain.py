@@ -3,6 +3,7 @@
 import asyncio
 import math
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -167,6 +168,57 @@ async def test_one_poisoned_text_fails_alone(queue: DrainUnderTest) -> None:
     assert report.failed == {ErrorCategory.PERMANENT: 1}
     assert report.requests <= 1 + 2 * math.ceil(math.log2(500))
     assert await queue.attempts() == {1: 500}
+
+
+def stumble(body: dict[str, Any]) -> Response | None:
+    is_bad = any("boom" in text for text in body["input"])
+    return failure(500, "oops", None) if is_bad else None
+
+
+async def given_last_attempts(queue: DrainUnderTest, *, bad: int) -> None:
+    await queue.given(20)
+    for number in range(bad):
+        await queue.put_entity(f"poison{number}", "boom")
+    await queue.admin.enqueue([NewJob(f"poison{number}", MODEL) for number in range(bad)])
+    await queue.run("MATCH (j:EmbedJob) SET j.attempts = j.max_attempts - 1")
+
+
+async def test_i9_texts_that_the_provider_stumbles_over_fail_alone(queue: DrainUnderTest) -> None:
+    """It says 500, as it does when it is down; so only the last attempt looks for who it is."""
+    await given_last_attempts(queue, bad=2)
+    queue.provider.answer_with = stumble
+
+    report = await queue.drained()
+
+    assert await queue.counted() == {"completed": 20, "failed": 2}
+    assert (await queue.job("poison0")).status is JobStatus.FAILED
+    assert report.failed == {ErrorCategory.TRANSIENT: 2}
+
+
+async def test_a_provider_that_is_down_is_not_asked_for_every_text(queue: DrainUnderTest) -> None:
+    await given_last_attempts(queue, bad=0)
+    queue.provider.answer_with = lambda _: failure(500, "oops", None)
+
+    await queue.drained()
+
+    assert await queue.counted() == {"failed": 20}
+    assert len(queue.provider.requests) == 3
+
+
+async def test_what_was_answered_while_looking_for_a_bad_text_is_kept(
+    queue: DrainUnderTest,
+) -> None:
+    """The whole is refused, the first half is answered, the second one fails for a while."""
+    await queue.given(4)
+    answers = [failure(400, "invalid", None), None, failure(500, "oops", None)]
+    queue.provider.answer_with = lambda _: answers.pop(0) if answers else None
+
+    await queue.drained()
+
+    requests = [body["input"] for body in queue.provider.requests]
+    asked = Counter(text for texts in requests for text in texts)
+    assert [len(texts) for texts in requests[:3]] == [4, 2, 2]
+    assert [asked[text] for text in requests[1]] == [2, 2]
 
 
 async def test_r12_a_wrong_key_fails_no_job_and_opens_the_breaker(queue: DrainUnderTest) -> None:

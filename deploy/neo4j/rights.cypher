@@ -1,0 +1,41 @@
+// What a database user of the queue needs on Neo4j Enterprise or Aura, and nothing more.
+//
+// Community Edition has no roles: there every user may do everything, and this file does not run.
+// It could not be tried on Enterprise here; tests/security/test_rights.py checks that it names what
+// the statements of the project use, no more and no less, and that Neo4j can read it.
+//
+// 1. An administrator runs "embed-pipeline init", with --with-triggers if triggers are wanted: it
+//    makes indexes, constraints and the nodes of the queue, which the user below cannot.
+// 2. An administrator runs this file on the database "system", with other names for the database,
+//    the label Entity and its properties if the settings name others.
+// 3. NEO4J_USERNAME and NEO4J_PASSWORD are those of the new user.
+//
+// A new server lets everybody run all procedures and functions, through the role PUBLIC. Take that
+// away first, if nobody else counts on it:
+//   REVOKE EXECUTE PROCEDURE * ON DBMS FROM PUBLIC;
+//   REVOKE EXECUTE USER DEFINED FUNCTION * ON DBMS FROM PUBLIC;
+
+CREATE ROLE embed_pipeline IF NOT EXISTS;
+CREATE USER embed_pipeline IF NOT EXISTS SET PASSWORD $password CHANGE NOT REQUIRED;
+GRANT ROLE embed_pipeline TO embed_pipeline;
+
+GRANT ACCESS ON DATABASE neo4j TO embed_pipeline;
+GRANT SHOW INDEX ON DATABASE neo4j TO embed_pipeline;
+// Labels and properties are new to a database until they are first written.
+GRANT CREATE NEW NODE LABEL ON DATABASE neo4j TO embed_pipeline;
+GRANT CREATE NEW PROPERTY NAME ON DATABASE neo4j TO embed_pipeline;
+
+// The entities: read what decides about the vector, write the vector and where it comes from.
+GRANT MATCH {name, version, validTo, entityType, observations, embedding, embedding_model, embedding_hash, embedding_version, embedding_job} ON GRAPH neo4j NODES Entity TO embed_pipeline;
+GRANT SET PROPERTY {embedding, embedding_model, embedding_hash, embedding_version, embedding_job, _embed_lock} ON GRAPH neo4j NODES Entity TO embed_pipeline;
+
+// The queue is its own.
+GRANT MATCH {*} ON GRAPH neo4j NODES EmbedJob, EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedSchema TO embed_pipeline;
+GRANT SET PROPERTY {*} ON GRAPH neo4j NODES EmbedJob, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage TO embed_pipeline;
+GRANT CREATE ON GRAPH neo4j NODES EmbedJob, EmbedLimiter, EmbedCoverage TO embed_pipeline;
+GRANT DELETE ON GRAPH neo4j NODES EmbedJob TO embed_pipeline;
+GRANT SET LABEL EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled ON GRAPH neo4j TO embed_pipeline;
+GRANT REMOVE LABEL EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled ON GRAPH neo4j TO embed_pipeline;
+
+GRANT EXECUTE PROCEDURE apoc.periodic.iterate, db.create.setNodeVectorProperty, db.index.vector.queryNodes, dbms.components ON DBMS TO embed_pipeline;
+GRANT EXECUTE USER DEFINED FUNCTION apoc.version ON DBMS TO embed_pipeline;
