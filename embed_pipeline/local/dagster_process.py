@@ -25,6 +25,10 @@ from embed_pipeline.paths import ENV_FILE
 START_SECONDS: Final = 180
 STOP_SECONDS: Final = 60
 POLL_SECONDS: Final = 0.25
+LOOK_SECONDS: Final = 10
+"""Between two looks at the clock."""
+STEP_SECONDS: Final = 5
+"""By which a clock is set back before anybody is disturbed."""
 LOG_TAIL_LINES: Final = 15
 ALARMING: Final = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b")
 
@@ -87,16 +91,17 @@ class DagsterProcess:
         self.home = home
         self.log_file = home / "dagster.log"
         _link_configuration(project, home)
-        environment = {**_environment(project), "DAGSTER_HOME": str(home)}
+        self._environment = {**_environment(project), "DAGSTER_HOME": str(home)}
+        is_ahead = _is_ahead(self.log_file)
         log = self.log_file.open("a", encoding="utf-8")
-        prepare_storage(home, environment=environment, log=log)
+        prepare_storage(home, environment=self._environment, log=log, again=is_ahead)
         dg = Path(sys.executable).with_name("dg")
         self._process = subprocess.Popen(
             [str(dg), "dev", "-w", _workspace(project), "-h", HOST, "-p", str(port)],
             # Not the project's folder: Dagster lets a .env in its folder win over the
             # environment, the other way round than everything else.
             cwd=home,
-            env=environment,
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -135,8 +140,15 @@ class DagsterProcess:
         )
 
     def wait(self) -> None:
-        """Wait until Dagster ends by itself."""
-        self._process.wait()
+        """Wait until Dagster ends by itself; help its sensors over a clock that is set back."""
+        offset = time.time() - time.monotonic()
+        while self._is_running_after(LOOK_SECONDS):
+            before, offset = offset, time.time() - time.monotonic()
+            if offset < before - STEP_SECONDS:
+                with self.log_file.open("a", encoding="utf-8") as log:
+                    log.write(f"the clock was set back by {before - offset:.0f} s\n")
+                    log.flush()
+                    prepare_storage(self.home, environment=self._environment, log=log, again=True)
 
     @property
     def group(self) -> int:
@@ -149,6 +161,13 @@ class DagsterProcess:
             stop_group(self.group, reap=self._process.poll)
         finally:
             self._process.wait()
+
+    def _is_running_after(self, seconds: float) -> bool:
+        try:
+            self._process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def _locations(self) -> list[dict[str, Any]]:
         question = json.dumps({"query": LOCATIONS}).encode()
@@ -167,16 +186,23 @@ class DagsterProcess:
         return "\n".join([*lines, f"The whole log: {self.log_file}"])
 
 
-def prepare_storage(home: Path, *, environment: Mapping[str, str], log: IO[str]) -> None:
-    """Create Dagster's storage, once, however many ask for it.
+def prepare_storage(
+    home: Path, *, environment: Mapping[str, str], log: IO[str], again: bool = False
+) -> None:
+    """Let ``embed_pipeline.defs.preparing`` do its work, once, however many ask for it.
 
-    Web server, daemon and code location each create what is missing; where two of them do so at
-    the same moment, Dagster's migrations may leave a storage that never opens again.
+    Where several create Dagster's storage at the same moment, its migrations may leave one that
+    never opens again. ``again`` is for a clock that was set back.
     """
     with exclusive(home / "storage.lock"):
-        if not (home / "history").exists():
-            prepare = [sys.executable, "-m", "dagster", "instance", "info"]
+        if again or not (home / "history").exists():
+            prepare = [sys.executable, "-m", "embed_pipeline.defs.preparing"]
             subprocess.run(prepare, cwd=home, env=environment, stdout=log, stderr=log, check=False)
+
+
+def _is_ahead(file: Path) -> bool:
+    """Say whether a file was written at a time still to come: the clock has gone back since."""
+    return file.exists() and file.stat().st_mtime > time.time() + STEP_SECONDS
 
 
 def _workspace(project: Path) -> str:

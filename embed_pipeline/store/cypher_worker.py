@@ -156,7 +156,8 @@ UNWIND $rows AS row
 MATCH (job:EmbedJob {id: row.id})
 WHERE job.status = 'processing' AND job.fence = row.fence AND job.lock_owner = row.owner
 SET job:EmbedCompleted, job.status = 'completed', job.processed_at = now,
-    job.lock_owner = null, job.lock_until = null, job.last_owner = row.owner,
+    job.lock_owner = null, job.lock_until = null, job.heartbeat_at = null,
+    job.last_owner = row.owner,
     job.text_hash = row.text_hash, job.tokens = row.tokens,
     job.tokens_in = row.tokens_in, job.truncated = row.truncated
 REMOVE job:EmbedProcessing

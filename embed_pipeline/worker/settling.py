@@ -48,7 +48,9 @@ class Settler:
                 self._report.lost += self._holdings.drop(gone)
                 for lease in gone:
                     _log(logging.INFO, lease, word)
-        return [item for item in items if self._holdings.is_held(item.leased.lease)]
+        # What has expired during the question is given up too: among the holdings, without work,
+        # the heartbeat would keep it from everybody for as long as the drain lives.
+        return [item for item in items if self._is_mine(item.leased.lease)]
 
     async def complete(self, rows: Sequence[Completion]) -> None:
         """Store vectors; where the database refuses a write, find the row it refuses."""

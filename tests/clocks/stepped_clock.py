@@ -12,6 +12,7 @@ import pytest
 
 from tests.drain_harness import DrainUnderTest
 
+HOUR = timedelta(hours=1)
 PRECISION = timedelta(minutes=1)
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from embed_pipeline.domain.filters import JobFilter
 from tests.clocks.conftest import LEASE_MS
-from tests.clocks.stepped_clock import SteppedClock
+from tests.clocks.stepped_clock import HOUR, SteppedClock
 from tests.drain_harness import DrainUnderTest, until
 from tests.drain_processes import Drains
 
-HOUR = timedelta(hours=1)
 JOBS = 6
 
 

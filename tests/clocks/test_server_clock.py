@@ -12,12 +12,11 @@ import pytest
 
 from embed_pipeline.domain.filters import JobFilter
 from tests.clocks.conftest import LEASE_MS
-from tests.clocks.stepped_clock import SteppedClock, step
+from tests.clocks.stepped_clock import HOUR, SteppedClock, step
 from tests.drain_harness import DrainUnderTest, until
 from tests.drain_processes import Drains
 from tests.openai_server import failure, most_in_any_window
 
-HOUR = timedelta(hours=1)
 JOBS = 6
 
 

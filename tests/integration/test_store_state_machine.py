@@ -7,6 +7,7 @@ set to ``no`` ends at the first difference, for those who only want to know whet
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ from embed_pipeline.domain.job import Job, JobStatus, Lease, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion, Failure
 from embed_pipeline.store.connection import open_driver
+from embed_pipeline.store.database import to_ms
 from tests.conftest import TestServer
 from tests.queue_harness import (
     LEASE,
@@ -48,6 +50,12 @@ uids = st.sampled_from(UIDS)
 texts = st.sampled_from(["text", "other"])
 owners = st.sampled_from(["run-1", "run-1/x", "run-2"])
 picks = st.lists(st.integers(0, 30), min_size=1, max_size=5, unique=True)
+PULL_APART = """
+MATCH (job:EmbedJob {entity_uid: $uid, version: $version})
+SET job.queued_at = $at,
+    job.ready_at = CASE WHEN job.ready_at IS NOT NULL THEN $at END,
+    job.suspect_at = CASE WHEN job.suspect_at IS NOT NULL THEN $at END
+"""
 COMPARED = (
     *("status", "priority", "attempts", "max_attempts", "fence", "created_at", "queued_at"),
     *("started_at", "heartbeat_at", "processed_at", "lock_owner", "lock_until", "last_owner"),
@@ -109,6 +117,18 @@ class QueueMachine(RuleBasedStateMachine):
         """Leases of any age: current, settled, recovered or of deleted jobs."""
         recent = self.leases[:-32:-1]
         return list(dict.fromkeys(recent[n % len(recent)] for n in picks if recent))
+
+    def pull_apart(self) -> None:
+        """Give the jobs that one step has queued different ages: among equals the order is open."""
+        now = self.model.clock.now
+        batch = [job for job in self.model.fake.jobs.values() if job.queued_at == now]
+        for place, job in enumerate(sorted(batch, key=_key)):
+            queued_at = now + timedelta(milliseconds=place)
+            self.model.fake.jobs[job.id] = replace(job, queued_at=queued_at)
+            uid, version = _key(job)
+            step = self.real.run(PULL_APART, uid=uid, version=version, at=to_ms(queued_at))
+            self.runner.run(step)
+        self.model.clock.advance(timedelta(milliseconds=len(batch)))
 
     @rule(uid=uids, text=texts, version=st.integers(1, 2))
     def write_entity(self, uid: str, text: str, version: int) -> None:
@@ -266,6 +286,7 @@ class QueueMachine(RuleBasedStateMachine):
             return (await queue.admin.retry_failed(JobFilter(categories=categories))).count
 
         self.both(step)
+        self.pull_apart()
 
     @rule()
     def purge(self) -> None:
@@ -274,6 +295,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def reconcile(self) -> None:
         self.both(lambda queue: queue.reconcile())
+        self.pull_apart()
 
     @rule()
     def record_recovery(self) -> None:

@@ -1,0 +1,67 @@
+"""Sensors whose last tick is still to come, because the clock of the machine was set back."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import (
+    InProcessCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+
+from embed_pipeline.defs.preparing import forget_ticks_ahead
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """One with files: that in memory knows no sensors."""
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        yield instance
+
+
+def add_sensor(instance: dg.DagsterInstance, name: str, data: SensorInstigatorData) -> None:
+    location = InProcessCodeLocationOrigin(LoadableTargetOrigin(), location_name="test")
+    origin = RemoteInstigatorOrigin(RemoteRepositoryOrigin(location, "test"), name)
+    instance.add_instigator_state(
+        InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.RUNNING, data)
+    )
+
+
+def data_of(instance: dg.DagsterInstance) -> SensorInstigatorData:
+    [state] = instance.all_instigator_state()
+    assert isinstance(state.instigator_data, SensorInstigatorData)
+    return state.instigator_data
+
+
+@pytest.mark.parametrize("field", ["last_tick_timestamp", "last_tick_start_timestamp"])
+def test_a_sensor_whose_last_tick_is_still_to_come_may_tick_at_once(
+    instance: dg.DagsterInstance, field: str
+) -> None:
+    ahead = SensorInstigatorData(cursor="as it was", min_interval=5)
+    add_sensor(instance, "ahead", ahead._replace(**{field: time.time() + HOUR}))
+
+    assert forget_ticks_ahead(instance) == ["ahead"]
+
+    assert data_of(instance) == ahead
+
+
+def test_a_sensor_that_has_ticked_keeps_its_pace(instance: dg.DagsterInstance) -> None:
+    ticked = SensorInstigatorData(
+        last_tick_timestamp=time.time(), last_tick_start_timestamp=time.time(), min_interval=5
+    )
+    add_sensor(instance, "ticked", ticked)
+    add_sensor(instance, "new", SensorInstigatorData(min_interval=5))
+
+    assert forget_ticks_ahead(instance) == []
