@@ -28,7 +28,11 @@ BEFORE_NEO4J: dict[str, tuple[str, dict[str, str], int, str]] = {
     ),
     "plain bolt to another machine": (
         "drain",
-        {"NEO4J_URI": "bolt://db.example:7687", "NEO4J_PASSWORD": SECRET},
+        {
+            "NEO4J_URI": "bolt://db.example:7687",
+            "NEO4J_PASSWORD": SECRET,
+            "EMBED_ALLOW_PLAINTEXT_BOLT": "false",
+        },
         2,
         "set EMBED_ALLOW_PLAINTEXT_BOLT=true",
     ),
