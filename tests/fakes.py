@@ -90,7 +90,7 @@ class FakeQueue:
     slots: int = 0
     turns: int = 0
     requests: dict[str, list[str]] = field(default_factory=dict)
-    endings: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    endings: dict[str, tuple[int, str]] = field(default_factory=dict)
     last_recovery: datetime | None = None
     last_seen: datetime | None = None
     moved: dict[str, int] = field(default_factory=dict)
@@ -102,13 +102,8 @@ class FakeQueue:
 
     def put_entity(self, uid: str, text: str = "", *, version: int = 1) -> str:
         properties = {"name": uid, "entityType": "test", "observations": [text]}
-        old = self.entities.get(uid)
-        self.entities[uid] = FakeEntity(properties, version)
-        if old is not None and old.version == version:
-            self.entities[uid].vector = old.vector
-            self.entities[uid].vector_hash = old.vector_hash
-            self.entities[uid].vector_model = old.vector_model
-            self.entities[uid].vector_version = old.vector_version
+        entity = self.entities.setdefault(uid, FakeEntity(properties, version))
+        entity.properties, entity.version = properties, version
         return self.hash_of(properties)
 
     def hash_of(self, properties: Mapping[str, object]) -> str:
@@ -415,7 +410,8 @@ class FakeQueue:
             outcome = CompletionOutcome.SUPERSEDED
         elif self.hash_of(entity.properties) != row.text_hash:
             outcome = CompletionOutcome.MOVED
-        self._settle(lease, outcome)
+        if outcome is not CompletionOutcome.COMPLETED:
+            self._settle(lease, outcome)
         if outcome is CompletionOutcome.MOVED:
             self.counters["moved"] += 1
             self._back(job.id, refund=1)
@@ -636,12 +632,16 @@ class FakeQueue:
         return job is not None and job.fence == lease.fence and job.status is JobStatus.CANCELLED
 
     def _settle(self, lease: Lease, ending: str) -> None:
-        self.endings[lease.job_id] = (lease.fence, lease.owner, str(ending))
+        self.endings[lease.job_id] = (lease.fence, str(ending))
 
     def _ending(self, lease: Lease) -> str | None:
-        fence, owner, ending = self.endings.get(lease.job_id, (0, "", ""))
-        is_same = lease.job_id in self.jobs and (fence, owner) == (lease.fence, lease.owner)
-        return ending if is_same else None
+        job = self.jobs.get(lease.job_id)
+        if job is None:
+            return None
+        if job.status is JobStatus.COMPLETED:
+            return JobStatus.COMPLETED.value if job.fence == lease.fence else None
+        fence, ending = self.endings.get(job.id, (0, ""))
+        return ending if fence == lease.fence else None
 
     def _owned(self, owner: str) -> list[Job]:
         return [

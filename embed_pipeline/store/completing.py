@@ -159,9 +159,6 @@ def _judge(
 ) -> CompletionOutcome:
     if is_held(job, row.lease):
         return _misfit(row, entities, config) or _COMPLETED
-    if job is not None and job["status"] == _COMPLETED and job["fence"] == row.lease.fence:
-        # A fence is given out once, so it was this lease; only its answer was lost.
-        return _COMPLETED
     ending = settled_as(job, row.lease)
     return CompletionOutcome(ending) if ending in _ENDINGS else _FENCED
 

@@ -106,11 +106,13 @@ def is_owned(properties: Properties, owner: str) -> bool:
 
 
 def settled_as(properties: Properties | None, lease: Lease) -> str | None:
-    """How this lease ended, if the job still remembers: the call was applied, its answer lost."""
-    if (
-        properties is not None
-        and properties.get("settled_fence") == lease.fence
-        and properties.get("last_owner") == lease.owner
-    ):
-        return properties.get("settled_as")
-    return None
+    """How this lease ended, if the job still remembers: the call was applied, its answer lost.
+
+    A fence is given out once, so it names the lease by itself, whoever has had the job since.
+    """
+    if properties is None:
+        return None
+    if properties["status"] == JobStatus.COMPLETED:
+        # The status says it; a note of its own would cost every completion.
+        return JobStatus.COMPLETED.value if properties["fence"] == lease.fence else None
+    return properties.get("settled_as") if properties.get("settled_fence") == lease.fence else None

@@ -88,6 +88,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.limiters = self.model.limiter(LIMITS), self.real.limiter(LIMITS)
         for uid in UIDS:
             self.run(self.model.put_entity(uid), self.real.put_entity(uid))
+            self.enqueue(uid, 1, 0, None, force=False)
 
     def teardown(self) -> None:
         if hasattr(self, "real"):
@@ -162,11 +163,23 @@ class QueueMachine(RuleBasedStateMachine):
         assert real.refusal == model.refusal
         self.leases += [(m.lease, r.lease) for m, r in zip(model.jobs, real.jobs, strict=True)]
 
-    @rule(owner=owners)
-    def restart(self, owner: str) -> None:
-        """A worker that comes back under its old name, with leases of its former life in mind."""
-        self.recover_owner(owner)
+    @rule(owner=owners, act=st.sampled_from(["heartbeat", "complete", "fail", "release"]))
+    def come_back(self, owner: str, act: str) -> None:
+        """A worker that restarts under its old name, and acts on a lease of its former life."""
         self.lease(owner, 4, Lane.ANY)
+        former = len(self.leases)
+        self.release_owner(owner)
+        self.lease(owner, 4, Lane.ANY)
+        picks = [len(self.leases) - former]
+        match act:
+            case "heartbeat":
+                self.heartbeat(picks)
+            case "complete":
+                self.complete(picks, "text", has_vector=True, cut=None)
+            case "fail":
+                self.fail(picks, ErrorCategory.TRANSIENT, None, is_pinned=False)
+            case _:
+                self.release(picks)
 
     @rule(picks=picks)
     def heartbeat(self, picks: list[int]) -> None:
