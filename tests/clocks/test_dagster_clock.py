@@ -1,5 +1,6 @@
 """The clock of the machine that Dagster runs on is set back an hour while it works."""
 
+import os
 import signal
 import subprocess
 import time
@@ -16,6 +17,9 @@ from tests.dagster_deployment import SETTINGS, Graph
 from tests.openai_server import OpenAIServer
 from tests.project import Project, make_project
 
+pytestmark = pytest.mark.skipif(
+    "EMBED_PIPELINE_LONG" not in os.environ, reason="EMBED_PIPELINE_LONG=1 runs it"
+)
 PATIENCE_SECONDS = 240
 
 
