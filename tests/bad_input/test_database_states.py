@@ -147,7 +147,8 @@ async def test_a_wrong_password_is_tried_exactly_once_and_locks_nobody_out(
 async def test_a_transaction_that_the_server_gives_up_is_explained(
     queue: Neo4jUnderTest, neo4j_server: TestServer
 ) -> None:
-    second = timedelta(seconds=1)
+    # The server looks for such transactions every two seconds; the client waits twice this time.
+    seconds = timedelta(seconds=4)
 
     async def touch(tx: Transaction) -> None:
         await fetch(tx, "MATCH (q:EmbedQueue) SET q._lock = 1")
@@ -156,7 +157,7 @@ async def test_a_transaction_that_the_server_gives_up_is_explained(
         await touch(rival)
         with pytest.raises(UnreachableError) as explained:
             async with connected(neo4j_server.connection) as driver:
-                await Database(driver, timeout=second, patience=timedelta(0)).write(touch)
+                await Database(driver, timeout=seconds, patience=timedelta(0)).write(touch)
 
     assert "ended the transaction before it was done" in str(explained.value)
 

@@ -62,8 +62,6 @@ def special_uids(kind: str, count: int) -> list[str]:
 async def run(size: Size, *, seed: int, folder: Path, mutant: str | None = None) -> Run:
     """Do everything that the plan of the seed says, wait until all is quiet, and collect."""
     began = time.monotonic()
-    # The driver says of every fault that it is one.
-    logging.getLogger("neo4j").setLevel(logging.CRITICAL)
     log = Log(folder, "harness")
     record_everything(log, Traps())
     if mutant:
@@ -77,6 +75,9 @@ async def run(size: Size, *, seed: int, folder: Path, mutant: str | None = None)
         stack.callback(_guard(server).kill)
         web = stack.enter_context(openai_server())
         web.answer_with = storm.provider.answer
+        # The driver and the provider's server say of every fault that it is one.
+        for name in ("neo4j", "uvicorn.error"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         graph = await storm.rage(server, _variables(server, web))
     graph.save(folder)
     evidence = Evidence(

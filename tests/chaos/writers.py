@@ -116,7 +116,7 @@ class Writer:
                         outcomes = await session.execute_write(bounded)
             except (DriverError, Neo4jError, OSError, TimeoutError) as error:
                 self.log("write", phase=ERROR, error=type(error).__name__, **facts)
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.5)
             else:
                 self.log("write", phase=ANSWER, outcome=outcomes, **facts)
                 return
