@@ -123,7 +123,7 @@ class FakeQueue:
     ) -> LeaseBatch:
         request = request or uuid4().hex
         if held := [i for i in self.requests.get(request, []) if self._is_held_by(i, request)]:
-            return LeaseBatch(tuple(self._leased(i) for i in held))
+            return self._batch(held)
         if self.paused:
             return LeaseBatch(refusal=f"paused by {self.paused[0]}")
         allowed = allowed_jobs(self.breaker, self.now, limit)
@@ -149,7 +149,7 @@ class FakeQueue:
                 self.breaker = replace(
                     self.breaker, status=BreakerStatus.HALF_OPEN, probe_at=self.now + duration
                 )
-        return LeaseBatch(tuple(self._leased(i) for i in ids))
+        return self._batch(ids)
 
     async def heartbeat(self, leases: Sequence[Lease], *, duration: timedelta) -> Beat:
         beat = await self.check(leases)
@@ -607,11 +607,17 @@ class FakeQueue:
             **fields,
         )
 
+    def _batch(self, ids: Sequence[str]) -> LeaseBatch:
+        lock_until = max((self.jobs[i].lock_until or self.now for i in ids), default=None)
+        return LeaseBatch(tuple(self._leased(i) for i in ids), lock_until=lock_until)
+
     def _leased(self, job_id: str) -> LeasedJob:
         job = self.jobs[job_id]
         return LeasedJob(
-            job,
             Lease(job.id, job.entity_uid, job.model, job.version, job.lock_owner or "", job.fence),
+            job.attempts,
+            job.max_attempts,
+            job.is_suspect,
         )
 
     def _is_held_by(self, job_id: str, request: str) -> bool:

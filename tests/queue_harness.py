@@ -83,7 +83,7 @@ class Scenario:
         """Fresh jobs, all leased to one owner, in the order of the uids."""
         await self.given_jobs(*uids)
         batch = await self.lease(owner=owner, limit=len(uids))
-        by_uid = {item.job.entity_uid: item for item in batch.jobs}
+        by_uid = {item.lease.entity_uid: item for item in batch.jobs}
         return [by_uid[uid] for uid in uids]
 
     async def complete(

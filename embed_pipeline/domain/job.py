@@ -96,10 +96,19 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
-    """A job together with the right to work on it."""
+    """The right to work on a job, and what its worker has to know of it."""
 
-    job: Job
     lease: Lease
+    attempts: int
+    """This one included."""
+    max_attempts: int
+    is_suspect: bool = False
+    """See ``Job.is_suspect``."""
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """A failure of this attempt is final."""
+        return self.attempts >= self.max_attempts
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ class LeaseBatch:
     """The jobs a lease gave out; ``refusal`` says why a closed queue gave none."""
 
     jobs: tuple[LeasedJob, ...] = ()
+    lock_until: datetime | None = None
     refusal: str | None = None
 
 

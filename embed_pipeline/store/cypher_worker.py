@@ -61,7 +61,8 @@ scan the index for all models while its statistics still call it empty.
 
 FIND_REQUEST: Final[LiteralString] = """
 MATCH (job:EmbedProcessing) WHERE job.lease_request = $request
-RETURN job {.*} AS job
+RETURN collect(job {.id, .entity_uid, .version, .fence, .attempts, .max_attempts,
+  expiries: coalesce(job.expiries, 0)}) AS jobs, max(job.lock_until) AS lock_until
 """
 """The jobs that a lease took whose answer was lost.
 
@@ -95,7 +96,8 @@ SET job:EmbedProcessing,
     job.started_at = now,
     job.lease_request = $request
 REMOVE job:EmbedPending
-RETURN collect(job {.*}) AS jobs
+RETURN collect(job {.id, .entity_uid, .version, .fence, .attempts, .max_attempts,
+  expiries: coalesce(job.expiries, 0)}) AS jobs, max(job.lock_until) AS lock_until
 """
 """Lease the picked jobs. The properties of its lane stay: without the label no index has them.
 
@@ -142,6 +144,15 @@ SET job.lock_until = now + $duration, job.heartbeat_at = now
 RETURN count(job) AS jobs, max(job.lock_until) AS lock_until
 """
 """Extend locked leases. Invariant: only the current fence, so a recovered job stays recovered."""
+
+COUNT_HELD: Final[LiteralString] = """
+UNWIND $leases AS lease
+MATCH (job:EmbedJob {id: lease.id})
+WHERE job.fence = lease.fence AND job.lock_owner = lease.owner
+RETURN count(job) AS jobs
+"""
+"""Say how many leases are held; nearly always all, and a row for each would cost ten times more.
+"""
 
 READ_LEASES: Final[LiteralString] = """
 UNWIND $leases AS lease

@@ -175,6 +175,9 @@ class Neo4jJobStore:
 
 
 async def _look(tx: Transaction, leases: Sequence[Lease], rows: list[dict[str, Any]]) -> Beat:
+    counted = await fetch_one(tx, cypher.COUNT_HELD, leases=rows)
+    if counted["jobs"] == len(leases):
+        return Beat(held=tuple(leases))
     records = await fetch(tx, cypher.READ_LEASES, leases=rows)
     found = {record["id"]: record for record in records}
     held: list[Lease] = []

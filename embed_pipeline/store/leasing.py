@@ -1,5 +1,6 @@
 """How jobs are given out."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,7 +11,14 @@ from embed_pipeline.domain.results import LeaseBatch
 from embed_pipeline.store import cypher_worker as cypher
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_admin import PROBE_BREAKER
-from embed_pipeline.store.database import Transaction, duration_ms, fetch, fetch_one, moment
+from embed_pipeline.store.database import (
+    Transaction,
+    duration_ms,
+    fetch,
+    fetch_one,
+    from_ms,
+    moment,
+)
 from embed_pipeline.store.queue_state import read_breaker
 from embed_pipeline.store.records import to_leased_job
 from embed_pipeline.store.transactions import new_token
@@ -36,8 +44,10 @@ async def lease(
     token = new_token()
     if not await fetch(tx, cypher.LOCK_QUEUE, queue=config.queue, token=token):
         raise SchemaError(f"there is no queue {config.queue!r}; run 'embed-pipeline init'")
-    if is_repeated and (held := await fetch(tx, cypher.FIND_REQUEST, request=request)):
-        return LeaseBatch(tuple(to_leased_job(record["job"]) for record in held))
+    if is_repeated:
+        held = await fetch_one(tx, cypher.FIND_REQUEST, request=request)
+        if held["jobs"]:
+            return _batch(held, owner=owner, model=model)
     heads = await _read_heads(tx, config, model=model, limit=limit, now=now)
     queue = heads["queue"]
     if queue.get("paused"):
@@ -68,8 +78,15 @@ async def lease(
     if claimed["jobs"] and breaker.status is not BreakerStatus.CLOSED:
         until = heads["now"] + duration_ms(duration)
         await fetch(tx, PROBE_BREAKER, queue=config.queue, probe_at=until)
-    leased = {job["id"]: to_leased_job(job) for job in claimed["jobs"]}
-    return LeaseBatch(tuple(leased[id_] for id_ in ids if id_ in leased))
+    return _batch(claimed, owner=owner, model=model, order=ids)
+
+
+def _batch(
+    record: Mapping[str, Any], *, owner: str, model: str, order: Sequence[str] | None = None
+) -> LeaseBatch:
+    jobs = {job["id"]: to_leased_job(job, owner=owner, model=model) for job in record["jobs"]}
+    chosen = jobs if order is None else [id_ for id_ in order if id_ in jobs]
+    return LeaseBatch(tuple(jobs[id_] for id_ in chosen), lock_until=from_ms(record["lock_until"]))
 
 
 async def _read_heads(

@@ -64,19 +64,20 @@ def to_job(properties: Properties) -> Job:
     )
 
 
-def to_leased_job(properties: Properties) -> LeasedJob:
-    """Read a job node that was just leased."""
-    job = to_job(properties)
+def to_leased_job(properties: Properties, *, owner: str, model: str) -> LeasedJob:
+    """Read the ``LEASED`` columns of a job that was just leased."""
     return LeasedJob(
-        job,
         Lease(
-            job_id=job.id,
-            entity_uid=job.entity_uid,
-            model=job.model,
-            version=job.version,
-            owner=properties["lock_owner"],
-            fence=job.fence,
+            job_id=properties["id"],
+            entity_uid=properties["entity_uid"],
+            model=model,
+            version=properties["version"],
+            owner=owner,
+            fence=properties["fence"],
         ),
+        attempts=properties["attempts"],
+        max_attempts=properties["max_attempts"],
+        is_suspect=properties["expiries"] > 0,
     )
 
 

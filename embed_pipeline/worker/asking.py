@@ -99,5 +99,4 @@ class Asking:
 
 
 def _is_last_attempt(items: Sequence[Item]) -> bool:
-    jobs = [item.leased.job for item in items]
-    return len(jobs) > 1 and any(job.attempts >= job.max_attempts for job in jobs)
+    return len(items) > 1 and any(item.leased.is_last_attempt for item in items)

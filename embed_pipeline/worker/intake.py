@@ -107,7 +107,7 @@ class Intake:
         # and one that waits for jobs waits for an open queue, too.
         is_final = self._options.until_empty and not len(self._holdings)
         self.refusal = batch.refusal if is_final else None
-        self._holds_suspect = any(leased.job.is_suspect for leased in batch.jobs)
+        self._holds_suspect = any(leased.is_suspect for leased in batch.jobs)
         if not batch.jobs:
             if self.refusal is None:
                 self._note_empty(lane)

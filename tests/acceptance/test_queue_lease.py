@@ -26,7 +26,7 @@ async def test_m3_m16_what_was_not_started_is_given_back_in_one_query(
     counts = await queue.admin.counts()
     assert (counts[COMPLETED], counts[PENDING], counts[PROCESSING]) == (3, 7, 0)
     for item in items[3:]:
-        job = await queue.admin.job_status(item.job.id)
+        job = await queue.admin.job_status(item.lease.job_id)
         assert (job.attempts, job.lock_owner, job.lock_until) == (0, None, None)
     assert len((await queue.lease(owner="next", limit=10)).jobs) == 7
 
@@ -119,7 +119,7 @@ async def test_m48_m50_completion_cancel_and_recovery_at_once_have_one_winner(
 
     async def race(item: Any) -> tuple[bool, bool]:
         outcome, is_cancelled = await asyncio.gather(
-            queue.complete(item.lease), cancel(item.job.id)
+            queue.complete(item.lease), cancel(item.lease.job_id)
         )
         return outcome == [CompletionOutcome.COMPLETED], is_cancelled
 
@@ -164,7 +164,7 @@ async def test_fairness_the_oldest_job_is_not_starved_by_urgent_ones(
     for n in range(20):
         await queue.given_jobs(f"urgent-{n}", f"urgent-{n}b", priority=9)
         [item] = (await queue.lease(limit=1)).jobs
-        leased.append(item.job.entity_uid)
+        leased.append(item.lease.entity_uid)
 
     assert [n for n, uid in enumerate(leased) if uid.startswith("old")] == [9, 19]
 

@@ -64,7 +64,7 @@ async def test_m10_retry_clears_every_error_and_lock_field(queue: Neo4jUnderTest
     untouched = await queue.statuses("ada", "bad")
     done = await queue.admin.retry_failed(JobFilter())
 
-    assert (preview.count, preview.job_ids) == (1, (item.job.id,))
+    assert (preview.count, preview.job_ids) == (1, (item.lease.job_id,))
     assert untouched == [FAILED, FAILED]
     assert done.count == 1
     [node] = [node for node in await queue.nodes() if node["entity_uid"] == "ada"]
@@ -257,9 +257,9 @@ async def test_m43_a_cancelled_job_gets_no_vector_and_its_siblings_go_on(
 ) -> None:
     first, second = await queue.leased("ada", "bob")
 
-    await queue.admin.cancel_job(first.job.id, by="operator", reason="wrong text")
+    await queue.admin.cancel_job(first.lease.job_id, by="operator", reason="wrong text")
     with pytest.raises(TransitionRefusedError, match="cancelled"):
-        await queue.admin.cancel_job(first.job.id, by="operator")
+        await queue.admin.cancel_job(first.lease.job_id, by="operator")
     beat = await queue.jobs.check([first.lease, second.lease])
     outcomes = await queue.complete(first.lease, second.lease)
 
@@ -280,7 +280,7 @@ async def test_m51_no_job_leaves_but_through_the_retention(queue: Neo4jUnderTest
             elif action == "fail":
                 await queue.fail(item.lease, category=ErrorCategory.PERMANENT)
             elif action == "cancel":
-                await queue.admin.cancel_job(item.job.id, by="operator")
+                await queue.admin.cancel_job(item.lease.job_id, by="operator")
         queue.clock.advance(timedelta(days=1))
         await queue.jobs.recover_expired(limit=10)
         await queue.purge(WEEK)

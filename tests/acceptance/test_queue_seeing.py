@@ -85,7 +85,7 @@ async def test_m35_m54_events_are_counted_and_survive(queue: Neo4jUnderTest) -> 
     await queue.jobs.release(leases[:2])
     await queue.fail(leases[2])
     await queue.fail(leases[3], category=ErrorCategory.CRITICAL)
-    await queue.admin.cancel_job(items[4].job.id, by="operator")
+    await queue.admin.cancel_job(items[4].lease.job_id, by="operator")
     await queue.complete(leases[4])
     await queue.put_entity("f", "other")
     await queue.complete(leases[5])
@@ -114,9 +114,9 @@ async def test_m55_job_status_tells_what_an_operator_asks(queue: Neo4jUnderTest)
     queue.clock.advance(MINUTE)
     await queue.jobs.heartbeat([item.lease], duration=LEASE)
 
-    held = await queue.admin.job_status(item.job.id)
+    held = await queue.admin.job_status(item.lease.job_id)
     await queue.fail(item.lease, message="timeout")
-    failed = await queue.admin.job_status(item.job.id)
+    failed = await queue.admin.job_status(item.lease.job_id)
 
     assert (held.status, held.lock_owner, held.run_id) == (
         JobStatus.PROCESSING,
@@ -162,7 +162,7 @@ async def test_metrics_show_depth_age_and_speed(queue: Neo4jUnderTest) -> None:
     assert metrics.throughput_per_minute == pytest.approx(0.1)
     assert metrics.attempts == {1: 2}
     assert metrics.categories[ErrorCategory.PERMANENT] == 1
-    assert d.job.entity_uid == "d"
+    assert d.lease.entity_uid == "d"
 
 
 async def test_m62_m65_init_is_idempotent_and_complete(queue: Neo4jUnderTest) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from embed_pipeline import wiring
-from embed_pipeline.domain.job import Lease
+from embed_pipeline.domain.job import Lease, LeasedJob
 from embed_pipeline.domain.results import (
     Completion,
     CompletionOutcome,
@@ -77,7 +77,7 @@ class RecordingStore(Neo4jJobStore):
         batch = await super().lease(**options)
         if batch.jobs:
             self.traps.after_write(self.log)
-        self.log("lease", jobs=[_leased(item.job) for item in batch.jobs])
+        self.log("lease", jobs=[_leased(item, batch) for item in batch.jobs])
         return batch
 
     async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
@@ -135,15 +135,16 @@ def _words(outcomes: Sequence[CompletionOutcome | FailureOutcome]) -> list[str]:
     return [outcome.value for outcome in outcomes]
 
 
-def _leased(job: Any) -> dict[str, Any]:
+def _leased(item: LeasedJob, batch: LeaseBatch) -> dict[str, Any]:
+    assert batch.lock_until is not None
     return {
-        "id": job.id,
-        "uid": job.entity_uid,
-        "version": job.version,
-        "fence": job.fence,
-        "attempts": job.attempts,
-        "max": job.max_attempts,
-        "until": to_ms(job.lock_until),
+        "id": item.lease.job_id,
+        "uid": item.lease.entity_uid,
+        "version": item.lease.version,
+        "fence": item.lease.fence,
+        "attempts": item.attempts,
+        "max": item.max_attempts,
+        "until": to_ms(batch.lock_until),
     }
 
 

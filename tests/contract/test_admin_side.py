@@ -80,7 +80,7 @@ async def test_a_newer_version_supersedes_older_pending_jobs(queue: Any) -> None
 
     await queue.admin.enqueue([NewJob("ada", MODEL, 3), NewJob("bob", MODEL, 3)])
 
-    assert item.job.entity_uid == "ada"
+    assert item.lease.entity_uid == "ada"
     assert (await queue.job("ada")).status is PROCESSING
     old = await queue.job("bob")
     assert (old.status, old.error) == (JobStatus.CANCELLED, "superseded by version 3")
@@ -168,7 +168,7 @@ async def test_a_finished_job_cannot_be_cancelled(queue: Any, status: JobStatus)
 
 async def test_a_cancelled_job_writes_no_vector(queue: Any) -> None:
     cancelled, sibling = await queue.leased("ada", "bob")
-    await queue.admin.cancel_job(cancelled.job.id, by="operator")
+    await queue.admin.cancel_job(cancelled.lease.job_id, by="operator")
 
     outcomes = await queue.complete(cancelled.lease, sibling.lease)
 

@@ -94,7 +94,7 @@ async def test_procrastinate_1518_a_worker_of_the_same_name_does_not_keep_old_le
     queue.clock.advance(timedelta(seconds=1))
     recovered = await queue.jobs.recover_expired(limit=10)
 
-    assert [job.job_id for job in recovered] == [old.job.id]
+    assert [job.job_id for job in recovered] == [old.lease.job_id]
 
 
 async def test_river_1318_a_page_of_jobs_that_cannot_come_back_does_not_block_the_rest(

@@ -29,7 +29,7 @@ class LeaseIds(Protocol):
 
 
 async def lease_of_the_store(queue: Neo4jUnderTest, owner: str, limit: int) -> list[str]:
-    return [item.job.id for item in (await queue.lease(owner=owner, limit=limit)).jobs]
+    return [item.lease.job_id for item in (await queue.lease(owner=owner, limit=limit)).jobs]
 
 
 async def plain_lease(queue: Neo4jUnderTest, owner: str, limit: int) -> list[str]:
@@ -116,7 +116,7 @@ async def test_m7_m45_each_job_completes_exactly_once_among_rivals(queue: Neo4jU
                 queue.clock.advance(timedelta(seconds=10))
                 await asyncio.sleep(0.01)
                 continue
-            fences.update((item.job.id, item.lease.fence) for item in items)
+            fences.update((item.lease.job_id, item.lease.fence) for item in items)
             if rng.random() < 0.1:
                 continue  # this worker dies here
             leases = [item.lease for item in items]

@@ -68,7 +68,7 @@ async def test_vectors_are_found_by_the_index_as_soon_as_the_job_is_completed(
         vector=VECTOR,
     )
 
-    assert rows == [{"name": "ada", "job": item.job.id}]
+    assert rows == [{"name": "ada", "job": item.lease.job_id}]
 
 
 async def test_a_completion_leaves_nothing_but_the_vector_and_its_origin(

@@ -159,7 +159,7 @@ class QueueMachine(RuleBasedStateMachine):
         model, real = self.run(
             self.model.lease(owner, limit, lane=lane), self.real.lease(owner, limit, lane=lane)
         )
-        assert [_key(x.job) for x in real.jobs] == [_key(x.job) for x in model.jobs]
+        assert [_key(x.lease) for x in real.jobs] == [_key(x.lease) for x in model.jobs]
         assert real.refusal == model.refusal
         self.leases += [(m.lease, r.lease) for m, r in zip(model.jobs, real.jobs, strict=True)]
 
@@ -398,7 +398,7 @@ class QueueMachine(RuleBasedStateMachine):
         )
 
 
-def _key(job: Job) -> tuple[str, int]:
+def _key(job: Job | Lease) -> tuple[str, int]:
     return (job.entity_uid, job.version)
 
 

@@ -88,7 +88,7 @@ async def test_several_workers_complete_every_job_once(queue: Neo4jUnderTest) ->
 
     async def worker(owner: str) -> None:
         while batch := (await queue.lease(owner=owner, limit=BATCH)).jobs:
-            leased.update(item.job.entity_uid for item in batch)
+            leased.update(item.lease.entity_uid for item in batch)
             await asyncio.gather(*(work(item.lease) for item in batch))
 
     await asyncio.gather(*(worker(f"worker-{number}") for number in range(WORKERS)))
@@ -116,7 +116,7 @@ async def test_the_figures_are_read(queue: Neo4jUnderTest) -> None:
     }
     assert (metrics.completed_in_window, metrics.failed_in_window) == (1, 1)
     assert metrics.expired_leases == 1
-    assert [job.job_id for job in await queue.jobs.recover_expired(limit=10)] == [item.job.id]
+    assert [job.job_id for job in await queue.jobs.recover_expired(limit=10)] == [item.lease.job_id]
 
 
 async def test_all_workers_share_one_rate_limit(queue: Neo4jUnderTest) -> None:

@@ -21,7 +21,7 @@ async def lease(queue: Neo4jUnderTest, _: Lease) -> Any:
     batch = await queue.lease(owner=OWNER, limit=1)
     if not batch.jobs:
         batch = await queue.lease(owner=OWNER, limit=1)
-    return [(x.job.version, x.job.attempts, x.lease.fence) for x in batch.jobs]
+    return [(x.lease.version, x.attempts, x.lease.fence) for x in batch.jobs]
 
 
 async def heartbeat(queue: Neo4jUnderTest, held: Lease) -> Any:

@@ -62,7 +62,7 @@ async def test_nothing_is_leased_beside_a_suspect(
 
     [[item]] = (await intake.take()).requests
 
-    assert item.leased.job.is_suspect
+    assert item.leased.is_suspect
     assert not intake.may_lease
     holdings.drop([item.leased.lease])
     assert intake.may_lease
@@ -85,7 +85,7 @@ async def test_a_busy_worker_lets_its_work_run_dry_for_a_suspect(
     holdings.drop(holdings.all())
     await given_suspect(queue)
     [[item]] = (await intake.take()).requests
-    assert item.leased.job.is_suspect
+    assert item.leased.is_suspect
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ async def test_a_worker_that_waits_for_jobs_never_looks_for_suspects_only(
 
     [[item]] = (await intake.take()).requests
 
-    assert item.leased.job.entity_uid == "late"
+    assert item.leased.lease.entity_uid == "late"

@@ -1,10 +1,9 @@
 """What becomes of leases whose time runs out while somebody is looking at them."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from embed_pipeline.domain.embedding import PreparedText
-from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob
+from embed_pipeline.domain.job import Lease, LeasedJob
 from embed_pipeline.domain.results import Beat
 from embed_pipeline.worker.batching import Item
 from embed_pipeline.worker.holdings import Holdings
@@ -12,22 +11,12 @@ from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
 from tests.fakes import FakeQueue
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = Lease(job_id="j", entity_uid="e", model="m", version=1, owner="run-1", fence=1)
-JOB = Job(
-    id="j",
-    entity_uid="e",
-    model="m",
-    version=1,
-    status=JobStatus.PROCESSING,
-    priority=0,
-    attempts=1,
-    max_attempts=3,
-    fence=1,
-    created_at=NOW,
-    queued_at=NOW,
+ITEM = Item(
+    LeasedJob(LEASE, attempts=1, max_attempts=3),
+    PreparedText("text", tokens=1, tokens_in=1),
+    "hash",
 )
-ITEM = Item(LeasedJob(JOB, LEASE), PreparedText("text", tokens=1, tokens_in=1), "hash")
 
 
 class SlowQueue(FakeQueue):
