@@ -1,13 +1,13 @@
 # Two commands are enough: `make dev` and `make test`. Both make .venv first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup dev notebooks test lint format types check chaos model mutants soak audit lock clean
+.PHONY: help setup dev notebooks test lint format types check chaos model mutants soak audit bench bench-quick lock clean
 
 BIN := .venv/bin
 export PYTHON
 comma := ,
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## Make the environment in .venv, with the embed-pipeline command
 
@@ -53,10 +53,23 @@ soak: setup ## Let everything run for MINUTES=60 and look for what grows
 audit: setup ## Look for known holes in the locked packages
 	@exec $(BIN)/python -m scripts.audit
 
+bench: setup ## Measure against the limit and against other queues (a quarter of an hour)
+	@exec $(BIN)/python -m benchmarks --write
+
+bench-quick: setup ## The same in three minutes, with less to go by
+	@exec $(BIN)/python -m benchmarks --quick
+
 lock: setup ## Renew requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-strip-extras --all-extras --group dev \
 		--custom-compile-command "make lock" pyproject.toml --output-file requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-strip-extras --custom-compile-command "make lock" \
+		--constraint requirements.lock --extra postgres --extra kubernetes pyproject.toml \
+		--output-file deploy/docker/requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --custom-compile-command "make lock" --constraint requirements.lock \
+		--group build --output-file deploy/docker/build.lock
 
 clean: ## Remove the environment and all local data (Neo4j and Dagster history)
 	@if [ -x $(BIN)/embed-pipeline ]; then $(BIN)/embed-pipeline neo4j stop; fi
