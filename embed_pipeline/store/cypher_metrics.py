@@ -12,10 +12,6 @@ RETURN now,
   COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until < now } AS expired,
   COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until IS NULL } AS without_lock,
   COLLECT {
-    MATCH (job:EmbedPending) USING INDEX job:EmbedPending(ready_at)
-    WHERE job.ready_at IS NOT NULL
-    RETURN job.ready_at ORDER BY job.ready_at LIMIT 1
-  } + COLLECT {
     MATCH (job:EmbedPending) WHERE job.model IS NOT NULL AND job.suspect_at IS NOT NULL
     WITH min(job.suspect_at) AS first WHERE first IS NOT NULL
     RETURN first
@@ -35,6 +31,17 @@ RETURN now,
 """
 """Heads of the lanes, and what is overdue. A retry that is not due yet is not waiting for anybody,
 so it does not count as the oldest."""
+
+NEXT_HEAD: Final[LiteralString] = """
+MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, ready_at)
+WHERE job.model > $after AND job.ready_at IS NOT NULL
+RETURN job.model AS model, job.ready_at AS ready_at ORDER BY job.model, job.ready_at LIMIT 1
+"""
+"""The oldest healthy job of the next model; asked once for each model that has any.
+
+An index of ``ready_at`` alone would answer in one step, and every enqueue and every lease would
+write it.
+"""
 
 BACKLOG: Final[LiteralString] = """
 MATCH (queue:EmbedQueue {name: $queue})

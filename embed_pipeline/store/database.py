@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, LiteralString, TypeVar
 
-from neo4j import AsyncDriver, AsyncManagedTransaction, AsyncTransaction, Record, unit_of_work
+from neo4j import (
+    AsyncDriver,
+    AsyncGraphDatabase,
+    AsyncManagedTransaction,
+    AsyncTransaction,
+    Record,
+    unit_of_work,
+)
 from neo4j import exceptions as neo4j_errors
+from neo4j.api import AsyncBookmarkManager
 
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.store.connection import ENDED_BY_SERVER
@@ -36,6 +44,8 @@ class Database:
     """A database, and the time it lives in.
 
     ``clock`` is for tests; without it every statement asks the server for the time.
+    ``bookmarks`` make a reader of a cluster wait for what was written here: a lease that it has not
+    heard of yet would look lost.
     """
 
     driver: AsyncDriver = field(repr=False)
@@ -43,6 +53,9 @@ class Database:
     clock: Clock | None = None
     timeout: timedelta = TRANSACTION_TIMEOUT
     patience: timedelta = timedelta(seconds=30)
+    bookmarks: AsyncBookmarkManager = field(
+        default_factory=AsyncGraphDatabase.bookmark_manager, repr=False, compare=False
+    )
 
     @property
     def now_ms(self) -> int | None:
@@ -73,7 +86,9 @@ class Database:
             try:
                 # The driver waits for ever on a connection that is open but silent.
                 async with asyncio.timeout(2 * seconds):
-                    async with self.driver.session(database=self.name) as session:
+                    async with self.driver.session(
+                        database=self.name, bookmark_manager=self.bookmarks
+                    ) as session:
                         run = session.execute_write if write else session.execute_read
                         return await run(bounded)
             except (*_REPEATABLE, neo4j_errors.ClientError) as error:

@@ -8,9 +8,9 @@ from embed_pipeline.domain.results import EntityFate, LoadedEntity
 from embed_pipeline.store import cypher_entity as cypher
 from embed_pipeline.store.changes import BY_QUEUE, cancelled
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.cypher_worker import READ_JOBS
+from embed_pipeline.store.cypher_worker import COUNT_HELD
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
-from embed_pipeline.store.records import Properties, is_held
+from embed_pipeline.store.records import Properties, is_held, lease_rows
 from embed_pipeline.store.shape import for_shape
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
@@ -25,16 +25,22 @@ async def load(
     ids = sorted(lease.job_id for lease in leases)
     token = new_token()
 
-    async def look(tx: Transaction) -> list[LoadedEntity]:
-        record = await fetch_one(tx, READ_JOBS, ids=ids, now=database.now_ms)
-        jobs = {job["id"]: job for job in record["jobs"]}
+    async def look(tx: Transaction) -> list[LoadedEntity] | None:
+        held = await fetch_one(tx, COUNT_HELD, leases=lease_rows(leases))
+        if held["jobs"] < len(leases):
+            return None
         entities = await read_entities(tx, config, uids)
-        return [_fate(jobs.get(lease.job_id), lease, entities) for lease in leases]
+        return [_fate(lease, entities) for lease in leases]
 
     async def cancel(tx: Transaction) -> list[LoadedEntity]:
         jobs, now = await lock_jobs(tx, ids, token=token, now=database.now_ms)
         entities = await read_entities(tx, config, uids)
-        loaded = [_fate(jobs.get(lease.job_id), lease, entities) for lease in leases]
+        loaded = [
+            _fate(lease, entities)
+            if is_held(jobs.get(lease.job_id), lease)
+            else LoadedEntity(lease, EntityFate.FENCED)
+            for lease in leases
+        ]
         over = [jobs[x.lease.job_id] for x in loaded if x.fate in _NOTHING_LEFT]
         changes = [
             cancelled(job, now=now, by=BY_QUEUE, reason=ending_reason(job, entities))
@@ -47,7 +53,7 @@ async def load(
         return loaded
 
     loaded = await database.read(look)
-    if all(x.fate is EntityFate.CURRENT for x in loaded):
+    if loaded and all(x.fate is EntityFate.CURRENT for x in loaded):
         return loaded
     return await write_once(database, config.queue, token, cancel)
 
@@ -98,14 +104,10 @@ def has_no_entity(entity: Mapping[str, Any]) -> bool:
     return not entity["exists"] or "ambiguous" in entity
 
 
-def _fate(
-    job: Properties | None, lease: Lease, entities: Mapping[str, Mapping[str, Any]]
-) -> LoadedEntity:
-    if job is None or not is_held(job, lease):
-        return LoadedEntity(lease, EntityFate.FENCED)
+def _fate(lease: Lease, entities: Mapping[str, Mapping[str, Any]]) -> LoadedEntity:
     entity = entities[lease.entity_uid]
     if has_no_entity(entity):
         return LoadedEntity(lease, EntityFate.GONE)
-    if entity["version"] != job["version"]:
+    if entity["version"] != lease.version:
         return LoadedEntity(lease, EntityFate.SUPERSEDED)
     return LoadedEntity(lease, EntityFate.CURRENT, entity["text"])

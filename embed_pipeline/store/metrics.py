@@ -39,6 +39,7 @@ class Neo4jQueueMetrics:
             counts = await fetch_one(tx, COUNT_JOBS)
             lanes = await fetch_one(tx, cypher.LANES, now=now_ms)
             now = lanes["now"]
+            waiting = [*lanes["oldest_pending"], *await _heads(tx)]
             ended = await fetch(tx, cypher.ENDED, since=now - duration_ms(window), now=now)
             categories = await fetch(tx, cypher.CATEGORIES)
             record = await fetch_one(tx, cypher.READ_COUNTERS, queue=self.config.queue)
@@ -53,7 +54,7 @@ class Neo4jQueueMetrics:
                 delayed=lanes["delayed"],
                 due_retries=lanes["due_retries"],
                 suspects=lanes["suspects"],
-                oldest_pending=_age(lanes["oldest_pending"], now),
+                oldest_pending=_age(waiting, now),
                 expired_leases=lanes["expired"],
                 oldest_expired=_age(lanes["oldest_expired"], now),
                 without_lock=lanes["without_lock"],
@@ -101,6 +102,16 @@ class Neo4jQueueMetrics:
             )
 
         return await self.database.read(work)
+
+
+async def _heads(tx: Transaction) -> list[int]:
+    """When the oldest healthy job of each model became ready."""
+    heads: list[int] = []
+    model = ""
+    while found := await fetch(tx, cypher.NEXT_HEAD, after=model):
+        model = found[0]["model"]
+        heads.append(found[0]["ready_at"])
+    return heads
 
 
 def _tally(records: list[Any], column: str) -> Counter[Any]:

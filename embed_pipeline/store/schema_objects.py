@@ -79,7 +79,6 @@ MIGRATIONS: Final = (
             # The lanes of pending jobs; a job has the properties of one lane only.
             _index("embed_pending_urgency", "EmbedPending", "model", "urgency", "ready_at"),
             _index("embed_pending_age", "EmbedPending", "model", "ready_at"),
-            _index("embed_pending_ready", "EmbedPending", "ready_at"),
             _index("embed_pending_delayed", "EmbedPending", "run_after"),
             _index("embed_pending_retry", "EmbedPending", "model", "run_after"),
             _index("embed_pending_suspect", "EmbedPending", "model", "suspect_at"),

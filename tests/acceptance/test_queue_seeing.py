@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from embed_pipeline.domain.errors import ErrorCategory, SchemaError
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.store import schema
 from embed_pipeline.store.queue import open_queue
@@ -141,6 +141,17 @@ async def test_m56_counts_add_up_to_the_nodes(queue: Neo4jUnderTest) -> None:
     assert empty == dict.fromkeys(JobStatus, 0)
     assert list(counts.values()) == [2, 1, 1, 1, 1]
     assert sum(counts.values()) == len(await queue.nodes())
+
+
+async def test_the_oldest_job_is_that_of_any_model(queue: Neo4jUnderTest) -> None:
+    await queue.put_entity("ada")
+    for model in ("b", "a", "c"):
+        await queue.admin.enqueue([NewJob("ada", model)])
+        queue.clock.advance(timedelta(minutes=1))
+
+    metrics = await queue.queue.metrics.read()
+
+    assert metrics.oldest_pending == timedelta(minutes=3)
 
 
 async def test_metrics_show_depth_age_and_speed(queue: Neo4jUnderTest) -> None:

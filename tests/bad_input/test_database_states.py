@@ -40,7 +40,7 @@ SCHEMAS: dict[str, tuple[Break, str]] = {
     "newer": (("MATCH (s:EmbedSchema) SET s.version = 99",), "of version 99, this program knows"),
     "no number": (("MATCH (s:EmbedSchema) SET s.version = 'one'",), "of version 0; run 'embed-pip"),
     "a constraint missing": (("DROP CONSTRAINT embed_job_key",), "lacks embed_job_key; run"),
-    "an index missing": (("DROP INDEX embed_pending_ready",), "lacks embed_pending_ready; run"),
+    "an index missing": (("DROP INDEX embed_pending_age",), "lacks embed_pending_age; run"),
     "no vector index": (("DROP INDEX entity_embeddings",), "lacks entity_embeddings; run"),
     "an index failed": (
         (

@@ -122,10 +122,10 @@ def test_versions_follow_each_other() -> None:
 
 
 async def test_an_index_that_was_dropped_comes_back(queue: Neo4jUnderTest) -> None:
-    await queue.run("DROP INDEX embed_pending_ready")
+    await queue.run("DROP INDEX embed_pending_age")
 
     report = await schema.install(
         queue.driver, database=queue.database, shape=SHAPE, dimensions=DIMENSIONS
     )
 
-    assert report.created == ("embed_pending_ready",)
+    assert report.created == ("embed_pending_age",)
