@@ -1,0 +1,93 @@
+"""Measures everything and judges it.
+
+``python -m benchmarks`` takes about a quarter of an hour, ``--quick`` three minutes. ``--only
+limit,peers`` measures a part, ``--write`` puts the table into ``benchmarks/results.md``. Ends with
+1 if a goal is missed.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from benchmarks import deployed, limit, machine, peers, requirements, scaling, where
+from benchmarks.plan import FULL, QUICK, Plan
+from benchmarks.table import HEAD, Line, verdict
+from embed_pipeline.local.config import Memory
+from embed_pipeline.local.neo4j_server import Neo4jServer
+from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.store.connection import Connection
+from tests.conftest import TestServer
+
+RESULTS: Final = Path(__file__).with_name("results.md")
+MEMORY: Final = Memory(heap="3g", pagecache="3g")
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    plan = QUICK if arguments.quick else FULL
+    began = time.monotonic()
+    with temporary_server(memory=MEMORY) as server:
+        parts = _parts(server, plan)
+        about = machine.describe(server.status().version or "")
+        lines = list(_measured(parts, arguments.only or list(parts), about))
+    met, goals = verdict(lines)
+    minutes = (time.monotonic() - began) / 60
+    ending = f"{met} of {goals} goals met"
+    say(f"\nmeasured in {minutes:.1f} minutes\n{ending}")
+    if arguments.write:
+        RESULTS.write_text(_document(about, lines, ending), encoding="utf-8")
+    return 0 if met == goals else 1
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _parts(server: Neo4jServer, plan: Plan) -> dict[str, Callable[[], Iterable[Line]]]:
+    connection = Connection(server.uri, server.username, server.password, server.database)
+    known = TestServer(server.uri, server.username, server.password, server.database)
+    pid = server.status().pid or 0
+    return {
+        "limit": lambda: limit.lines(connection, plan),
+        "requirements": lambda: requirements.lines(connection, plan),
+        "peers": lambda: peers.lines(connection, plan),
+        "scaling": lambda: scaling.lines(connection, plan),
+        "deployed": lambda: deployed.lines(connection, known, pid, plan),
+        "where": lambda: where.lines(connection, pid, plan),
+    }
+
+
+def _measured(
+    parts: dict[str, Callable[[], Iterable[Line]]], wanted: list[str], about: str
+) -> Iterable[Line]:
+    say(f"{about}\n\n{HEAD}")
+    for name in wanted:
+        for line in parts[name]():
+            say(str(line))
+            yield line
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", type=lambda text: text.split(","))
+    parser.add_argument("--write", action="store_true")
+    return parser
+
+
+def _document(about: str, lines: list[Line], ending: str) -> str:
+    day = datetime.now(tz=UTC).date()
+    rows = "\n".join(map(str, lines))
+    return (
+        "# Results\n\nWritten by `make bench`; docs/performance.md says what they mean.\n\n"
+        f"{day}, {about}.\n\n{HEAD}\n{rows}\n\n{ending}\n"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,200 @@
+"""Items 5 to 7: a whole deployment, at rest and at work."""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, LiteralString
+
+import psutil
+
+from benchmarks.contestants import write
+from benchmarks.crew import hired
+from benchmarks.plan import Plan
+from benchmarks.provider import running_provider
+from benchmarks.site import DIMENSIONS, MODEL, Site, on_site, pool
+from benchmarks.table import Line, per_second
+from embed_pipeline.domain.job import NewJob
+from embed_pipeline.store.connection import Connection
+from tests.conftest import TestServer
+from tests.dagster_deployment import Deployment, deployment, processes_of
+from tests.project import ROOT, make_project
+from tests.soak.sampling import rows_of, size
+
+LATENCY: Final = 0.05
+WRITERS: Final = 4
+MEBIBYTE: Final = 2**20
+DAY: Final = 86_400
+SETTINGS: Final = {
+    "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
+    "EMBEDDING_MODEL": MODEL,
+    "EMBEDDING_RATE_LIMIT_TOKENS": "100000",
+    # As in production: the tests let ticks come sooner.
+    "EMBED_JOB_RECOVERY_INTERVAL": "60000",
+    "EMBED_METRICS_INTERVAL": "60000",
+    "EMBED_RECONCILE_INTERVAL": "60000",
+}
+NEAREST: Final[LiteralString] = """
+CALL db.index.vector.queryNodes('entity_embeddings', 5, $vector) YIELD node
+WHERE node.name = $uid RETURN node.name AS uid
+"""
+CREATE_ENTITY: Final[LiteralString] = """
+CREATE (:Entity {name: $uid, entityType: 'thing', observations: '["new"]', version: 1})
+"""
+
+
+def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
+    """Start Dagster as its users do, and look at it."""
+    yield from _imports(plan.rounds)
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmark-dagster-") as folder,
+        running_provider(latency=LATENCY) as provider,
+        deployment(make_project(Path(folder)), server, provider, **SETTINGS) as dagster,
+    ):
+        dagster.wait_until_idle()
+        yield from _at_rest(dagster, neo4j_pid, plan)
+        yield from _waits(connection, dagster, plan)
+        yield from _all_at_once(connection, dagster, plan)
+
+
+def _imports(rounds: int) -> Iterator[Line]:
+    """What a new process pays before it can do anything; every run is one."""
+
+    def seconds(module: str) -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", f"import {module}"], check=True, cwd=ROOT)
+        return time.perf_counter() - began
+
+    pairs = [(seconds("embed_pipeline.definitions"), seconds("dagster")) for _ in range(rounds)]
+    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+    yield Line(
+        6,
+        "import of the code location, against `import dagster` alone",
+        f"{ours:.2f} s against {theirs:.2f} s",
+        [one / other for one, other in pairs],
+    )
+
+
+def _at_rest(dagster: Deployment, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
+    before = _usage(dagster, neo4j_pid)
+    time.sleep(plan.idle_seconds)
+    after = _usage(dagster, neo4j_pid)
+    used = {name: after[name] - before[name] for name in before}
+    share = 60 / plan.idle_seconds
+    per_day = DAY / plan.idle_seconds
+    yield Line(
+        6,
+        "at rest, per minute: processor seconds of Dagster and of Neo4j; queries",
+        f"{used['dagster'] * share:.1f} s, {used['neo4j'] * share:.1f} s; "
+        f"{used['queries'] * share:.0f} queries",
+    )
+    yield Line(
+        6,
+        "at rest, per day: growth of Dagster's storage and events, before pruning",
+        f"{used['bytes'] * per_day / MEBIBYTE:.0f} MiB, {used['events'] * per_day:,.0f} events",
+    )
+
+
+def _usage(dagster: Deployment, neo4j_pid: int) -> dict[str, float]:
+    home = dagster.home
+    return {
+        "dagster": sum(_cpu(pid) for pid in processes_of(dagster.dagster.group)),
+        "neo4j": _cpu(neo4j_pid),
+        "queries": _queries(dagster),
+        "bytes": sum(size(file) for file in home.rglob("*.db*")),
+        "events": rows_of(home / "history/runs/index.db", "event_logs"),
+    }
+
+
+def _cpu(pid: int) -> float:
+    with suppress(psutil.Error):
+        times = psutil.Process(pid).cpu_times()
+        return times.user + times.system + times.children_user + times.children_system
+    return 0.0
+
+
+def _queries(dagster: Deployment) -> int:
+    """Transactions that the server has begun, by the number of the newest."""
+    [row] = dagster.graph.run(
+        "SHOW TRANSACTIONS YIELD transactionId RETURN max(transactionId) AS newest"
+    )
+    return int(row["newest"].rpartition("-")[2])
+
+
+def _waits(connection: Connection, dagster: Deployment, plan: Plan) -> Iterator[Line]:
+    """From the acknowledged write to the search: first at rest, then with a drain at work."""
+    vector = pool(1)[0]
+
+    def wait_for(uid: str) -> float:
+        on_site(connection, _write_and_enqueue, uid)
+        began = time.monotonic()
+        while not dagster.graph.run(NEAREST, vector=vector, uid=uid):
+            time.sleep(0.01)
+            if time.monotonic() > began + 120:
+                raise TimeoutError(f"{uid} is not found by the search")
+        return time.monotonic() - began
+
+    cold, warm = [], []
+    for number in range(plan.waits):
+        dagster.wait_until_idle()
+        cold.append(wait_for(f"cold-{number}"))
+        # The drain stays for a while.
+        warm.append(wait_for(f"warm-{number}"))
+        dagster.graph.run("MATCH (e:Entity) DETACH DELETE e")
+    for what, seconds in (("from rest", cold), ("while a drain runs", warm)):
+        low, high = min(seconds), max(seconds)
+        yield Line(
+            5,
+            f"from the acknowledged write of an entity to its vector in the search, {what}",
+            f"median {statistics.median(seconds):.2f} s ({low:.2f}–{high:.2f})",
+        )
+
+
+async def _write_and_enqueue(site: Site, uid: str) -> None:
+    await site.run(CREATE_ENTITY, uid=uid)
+    await site.queue.admin.enqueue([NewJob(uid, MODEL)])
+
+
+def _all_at_once(connection: Connection, dagster: Deployment, plan: Plan) -> Iterator[Line]:
+    """A large backlog, from the moment it may be worked on to its last completion."""
+    jobs = plan.end_to_end_jobs
+    on_site(connection, _prepare_backlog, jobs)
+    dagster.wait_until_idle()
+    on_site(connection, _resume)
+    began = time.monotonic()
+    dagster.wait_until(lambda: _completed(dagster) >= jobs, "the backlog is done", seconds=20 * 60)
+    seconds = time.monotonic() - began
+    runs = len([run for run in dagster.ui.runs() if run.created >= time.time() - seconds - 5])
+    on_site(connection, Site.reset, jobs, jobs=False)
+    with hired(WRITERS, connection) as crew:
+        share = jobs // WRITERS
+        parts = [(n * share, (n + 1) * share) for n in range(WRITERS)]
+        limit = crew.work(write, *parts).seconds
+    asked = jobs / 2048 * LATENCY
+    yield Line(
+        7,
+        f"{jobs:,} jobs through Dagster ({runs} runs), against plain writes by 4 processes;"
+        " with a vector index",
+        f"{seconds:.0f} s ({per_second([jobs / seconds])}) against {limit:.0f} s; requests took"
+        f" {asked:.1f} s in all; {max(0.0, 1 - (limit + asked) / seconds):.0%} is neither",
+        [limit / seconds],
+    )
+
+
+async def _prepare_backlog(site: Site, jobs: int) -> None:
+    await site.queue.switch.pause(by="benchmark")
+    await site.prepare(jobs, has_index=True)
+    await site.reset(jobs, jobs=True)
+
+
+async def _resume(site: Site) -> None:
+    await site.queue.switch.resume()
+
+
+def _completed(dagster: Deployment) -> int:
+    [row] = dagster.graph.run("MATCH (j:EmbedCompleted) RETURN count(j) AS jobs")
+    return row["jobs"]

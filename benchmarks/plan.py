@@ -1,0 +1,44 @@
+"""How much is measured."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of a run."""
+
+    entities: int
+    """Vectors that each contestant writes in a round."""
+    rounds: int
+    plain_jobs: int
+    """The requirements' own queries are slow; so many are enough."""
+    peer_jobs: int
+    backlogs: tuple[int, ...]
+    """Sizes of the queue at which single operations are measured."""
+    end_to_end_jobs: int
+    idle_seconds: int
+    waits: int
+    """Entities whose way to the search is timed."""
+
+
+FULL: Final = Plan(
+    entities=4_000,
+    rounds=5,
+    plain_jobs=60,
+    peer_jobs=1_000,
+    backlogs=(1_000, 100_000, 1_000_000),
+    end_to_end_jobs=100_000,
+    idle_seconds=60,
+    waits=10,
+)
+QUICK: Final = Plan(
+    entities=2_000,
+    rounds=3,
+    plain_jobs=20,
+    peer_jobs=300,
+    backlogs=(1_000, 20_000),
+    end_to_end_jobs=10_000,
+    idle_seconds=10,
+    waits=3,
+)

@@ -1,0 +1,165 @@
+"""Item 4: whether an operation costs more where the queue is longer."""
+
+import asyncio
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, LiteralString
+
+from benchmarks.contestants import LEASE, hash_of
+from benchmarks.plan import Plan
+from benchmarks.profiled import ProfiledDatabase
+from benchmarks.site import MODEL, Site, opened
+from benchmarks.table import Line, at_most
+from embed_pipeline.domain.job import LeasedJob, NewJob
+from embed_pipeline.domain.results import Completion
+from embed_pipeline.store.connection import Connection
+from embed_pipeline.store.job_store import Neo4jJobStore
+from embed_pipeline.store.metrics import Neo4jQueueMetrics
+from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
+
+BATCH: Final = 100
+TURNS: Final = 12
+WARM_UP: Final = 2
+EQUAL: Final = at_most(1.01)
+WITHIN_TWICE: Final = at_most(2)
+URGENT: Final = 10
+
+COPY_JOBS: Final[LiteralString] = """
+MATCH (pattern:EmbedJob {id: $id})
+WITH properties(pattern) AS wanted, labels(pattern) AS labels
+UNWIND range($first, $last) AS n
+CALL (wanted, labels, n) {
+  CREATE (job:$(labels)) SET job = wanted
+  SET job.id = 'copy-' + labels[-1] + n, job.entity_uid = 'copy-' + labels[-1] + n,
+      job.ready_at = job.ready_at + n, job.processed_at = job.processed_at - 86400000
+} IN TRANSACTIONS OF 10000 ROWS
+"""
+"""As many jobs as wanted that are what one real job is, in its state."""
+
+
+@dataclass
+class Costs:
+    """What every operation took, at one length of the queue."""
+
+    hits: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+
+def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
+    """Compare the longest queue with the shortest."""
+    costs = asyncio.run(_measure(connection, plan.backlogs))
+    short, long = costs[plan.backlogs[0]], costs[plan.backlogs[-1]]
+    between = f"{plan.backlogs[-1]:,} jobs in the queue, against {plan.backlogs[0]:,}"
+    for name, before in short.hits.items():
+        after = long.hits[name]
+        yield Line(
+            4,
+            f"{name}: database hits, {between}",
+            " / ".join(f"{costs[size].hits[name]:,}" for size in plan.backlogs),
+            [(after + 1) / (before + 1)],
+            EQUAL,
+        )
+    for name in short.hits:
+        yield Line(
+            4,
+            f"{name}: time, {between}",
+            " / ".join(f"{1000 * _median(costs[size], name):.1f} ms" for size in plan.backlogs),
+            [_median(long, name) / _median(short, name)],
+            WITHIN_TWICE,
+        )
+
+
+def _median(costs: Costs, name: str) -> float:
+    return statistics.median(costs.seconds[name][WARM_UP:])
+
+
+async def _measure(connection: Connection, sizes: tuple[int, ...]) -> dict[int, Costs]:
+    costs = {}
+    async with opened(connection) as site:
+        await site.prepare((TURNS + 1) * BATCH, has_index=False)
+        filled = 0
+        for size in sizes:
+            await _fill(site, filled, size)
+            filled = size
+            await site.run("CALL db.awaitIndexes(600)")
+            costs[size] = await _cost_of_everything(site)
+    return costs
+
+
+async def _fill(site: Site, first: int, last: int) -> None:
+    """Lengthen the queue: half of it waits, half is done."""
+    queue = site.queue
+    if not first:
+        await queue.admin.enqueue([NewJob("waits", MODEL), NewJob("e0", MODEL, priority=URGENT)])
+        [leased] = (await queue.jobs.lease(owner="o", model=MODEL, limit=1, duration=LEASE)).jobs
+        await queue.jobs.complete([_completion(site, leased)])
+    for state in ("EmbedPending", "EmbedCompleted"):
+        [row] = await site.run(
+            "MATCH (j:EmbedJob) WHERE $label IN labels(j) AND NOT j.id STARTS WITH 'copy-'"
+            " RETURN j.id AS id LIMIT 1",
+            label=state,
+        )
+        await site.run(COPY_JOBS, id=row["id"], first=first // 2, last=last // 2 - 1)
+
+
+async def _cost_of_everything(site: Site) -> Costs:
+    costs = Costs()
+    profiled = ProfiledDatabase(site.driver, timeout=timedelta(seconds=60))
+    turn = _Turn(
+        Neo4jJobStore(profiled, site.queue.config),
+        Neo4jQueueAdmin(profiled, site.queue.config),
+        Neo4jQueueMetrics(profiled, site.queue.config),
+    )
+    await _renew_urgent_jobs(site)
+    await turn.run(site, lambda name, _: costs.hits.update({name: profiled.hits.take()}))
+    plain = _Turn(site.queue.jobs, site.queue.admin, site.queue.metrics)
+    for _ in range(TURNS):
+        await _renew_urgent_jobs(site)
+        await plain.run(site, lambda name, seconds: costs.seconds[name].append(seconds))
+    return costs
+
+
+async def _renew_urgent_jobs(site: Site) -> None:
+    await site.run("MATCH (j:EmbedJob) WHERE j.entity_uid STARTS WITH 'e' DELETE j")
+    wishes = [NewJob(f"e{n}", MODEL, priority=URGENT) for n in range(BATCH)]
+    await site.queue.admin.enqueue(wishes)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    jobs: Neo4jJobStore
+    admin: Neo4jQueueAdmin
+    metrics: Neo4jQueueMetrics
+
+    async def run(self, site: Site, note: Callable[[str, float], object]) -> None:
+        """Do every operation once, on the most urgent jobs, which have entities."""
+
+        async def timed(name: str, work: Awaitable[Any]) -> Any:
+            began = time.perf_counter()
+            result = await work
+            note(name, time.perf_counter() - began)
+            return result
+
+        leased = await timed(f"lease {BATCH}", self._lease())
+        leases = [item.lease for item in leased]
+        await timed(f"heartbeat {BATCH}", self.jobs.heartbeat(leases, duration=LEASE))
+        await timed("recover, nothing is due", self.jobs.recover_expired(limit=BATCH))
+        await timed(f"release {BATCH}", self.jobs.release(leases))
+        leased = await timed(f"lease {BATCH}", self._lease())
+        rows = [_completion(site, item) for item in leased]
+        await timed(f"complete {BATCH}", self.jobs.complete(rows))
+        await timed("counts", self.admin.counts())
+        await timed("metrics", self.metrics.read())
+
+    async def _lease(self) -> tuple[LeasedJob, ...]:
+        batch = await self.jobs.lease(owner="o", model=MODEL, limit=BATCH, duration=LEASE)
+        return batch.jobs
+
+
+def _completion(site: Site, leased: LeasedJob) -> Completion:
+    uid = leased.lease.entity_uid
+    return Completion(leased.lease, site.vectors[0], hash_of(uid), tokens=1)

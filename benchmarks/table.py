@@ -1,0 +1,90 @@
+"""Lines of the result, their goals, and how they are printed."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+HEAD: Final = (
+    "| | what | measured | ratio, median (spread) | goal | met |\n|---|---|---|---|---|---|"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound of a ratio."""
+
+    bound: float
+    is_most: bool = False
+    """The ratio must stay below it; otherwise it must reach it."""
+
+    def is_met(self, ratio: float) -> bool:
+        """Say whether the ratio is good enough."""
+        return ratio <= self.bound if self.is_most else ratio >= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≤' if self.is_most else '≥'} {_number(self.bound)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measurement; without ``ratios`` it is only told."""
+
+    item: int
+    what: str
+    measured: str
+    ratios: Sequence[float] = ()
+    goal: Goal | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The median over the rounds."""
+        return statistics.median(self.ratios)
+
+    @property
+    def is_met(self) -> bool | None:
+        """Say whether the goal is met; ``None`` where there is none."""
+        if self.goal is None:
+            return None
+        return bool(self.ratios) and self.goal.is_met(self.ratio)
+
+    def __str__(self) -> str:
+        spread = ""
+        if self.ratios:
+            low, high = _number(min(self.ratios)), _number(max(self.ratios))
+            spread = _number(self.ratio) + (f" ({low}–{high})" if low != high else "")
+        met = {True: "yes", False: "**no**", None: ""}[self.is_met]
+        cells = (str(self.item), self.what, self.measured, spread, str(self.goal or ""), met)
+        return f"| {' | '.join(cells)} |"
+
+
+def at_least(bound: float) -> Goal:
+    """A goal to reach."""
+    return Goal(bound)
+
+
+def at_most(bound: float) -> Goal:
+    """A goal not to exceed."""
+    return Goal(bound, is_most=True)
+
+
+def verdict(lines: Iterable[Line]) -> tuple[int, int]:
+    """How many goals are met, of how many."""
+    judged = [line.is_met for line in lines if line.is_met is not None]
+    return sum(judged), len(judged)
+
+
+def ratios(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
+    """One ratio per round."""
+    return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+
+def per_second(counts: Iterable[float]) -> str:
+    """The median of rates, for reading."""
+    return f"{_number(statistics.median(counts))}/s"
+
+
+def _number(value: float) -> str:
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
