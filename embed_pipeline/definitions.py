@@ -41,38 +41,49 @@ settings = load_settings()
 for warning in warnings(settings):
     logging.getLogger(__name__).warning(warning)
 
-metrics_interval = timedelta(milliseconds=settings.metrics_interval_ms)
 
-defs = dg.Definitions(
-    assets=[
-        graph_entities,
-        entity_embeddings,
-        entity_vector_index,
-        queue_metrics_asset(metrics_interval),
-        queue_metrics_history,
-    ],
-    asset_checks=[embed_health],
-    jobs=[
-        drain_embed_queue,
-        recover_stale_leases,
-        retry_failed_jobs,
-        cleanup_expired_jobs,
-        cancel_jobs,
-        reconcile_embeddings,
-        initialise_schema,
-        pause_queue,
-        resume_queue,
-        release_leases_of_run,
-        prune_old_runs,
-    ],
-    schedules=[nightly_cleanup, nightly_pruning, daily_history, hourly_retry],
-    sensors=[
-        embed_backlog,
-        drain_failed,
-        drain_canceled,
-        recovery_sensor(timedelta(milliseconds=settings.recovery_interval_ms)),
-        metrics_sensor(metrics_interval),
-        reconcile_sensor(timedelta(milliseconds=settings.reconcile_interval_ms)),
-    ],
-    resources=resources(),
-)
+def _drains() -> dg.Definitions:
+    """What every machine has that runs drains."""
+    return dg.Definitions(
+        jobs=[drain_embed_queue],
+        sensors=[embed_backlog, drain_failed, drain_canceled],
+        resources=resources(),
+    )
+
+
+def _everything_else() -> dg.Definitions:
+    """What a deployment has once."""
+    metrics_interval = timedelta(milliseconds=settings.metrics_interval_ms)
+    return dg.Definitions(
+        assets=[
+            graph_entities,
+            entity_embeddings,
+            entity_vector_index,
+            queue_metrics_asset(metrics_interval),
+            queue_metrics_history,
+        ],
+        asset_checks=[embed_health],
+        jobs=[
+            recover_stale_leases,
+            retry_failed_jobs,
+            cleanup_expired_jobs,
+            cancel_jobs,
+            reconcile_embeddings,
+            initialise_schema,
+            pause_queue,
+            resume_queue,
+            release_leases_of_run,
+            prune_old_runs,
+        ],
+        schedules=[nightly_cleanup, nightly_pruning, daily_history, hourly_retry],
+        sensors=[
+            recovery_sensor(timedelta(milliseconds=settings.recovery_interval_ms)),
+            metrics_sensor(metrics_interval),
+            reconcile_sensor(timedelta(milliseconds=settings.reconcile_interval_ms)),
+        ],
+    )
+
+
+defs = _drains()
+if settings.code_server == "all":
+    defs = dg.Definitions.merge(defs, _everything_else())

@@ -16,6 +16,8 @@ DRAIN_TAG: Final = "embed_pipeline/drain"
 """Limits the drains at once, in ``dagster.yaml``."""
 WORKER_TAG: Final = "embed_pipeline/worker"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
+REPOSITORY_TAG: Final = ".dagster/repository"
+"""Dagster marks every run with it: repository@location."""
 
 UNDER_WAY: Final = (
     dg.DagsterRunStatus.QUEUED,
@@ -100,12 +102,18 @@ def is_gone(worker: str) -> bool:
         return False
 
 
-def know_drains(instance: dg.DagsterInstance) -> Drains:
-    """Count the drains under way, and those that have failed lately."""
-    running = instance.get_runs_count(dg.RunsFilter(job_name=DRAIN_JOB, statuses=list(UNDER_WAY)))
-    last = instance.get_run_records(
-        dg.RunsFilter(job_name=DRAIN_JOB, statuses=list(ENDED)), limit=_REMEMBERED
-    )
+def know_drains(instance: dg.DagsterInstance, repository: str | None = None) -> Drains:
+    """Count the drains under way, and those that have failed lately.
+
+    ``repository`` leaves out those of other code servers, each of which looks after its own.
+    """
+    tags = {REPOSITORY_TAG: repository} if repository else {}
+
+    def drains(statuses: tuple[dg.DagsterRunStatus, ...]) -> dg.RunsFilter:
+        return dg.RunsFilter(job_name=DRAIN_JOB, statuses=list(statuses), tags=tags)
+
+    running = instance.get_runs_count(drains(UNDER_WAY))
+    last = instance.get_run_records(drains(ENDED), limit=_REMEMBERED)
     failed = 0
     for record in last:
         if record.dagster_run.status is not dg.DagsterRunStatus.FAILURE:

@@ -33,7 +33,7 @@ def embed_backlog(
     """
     for run_id in fail_vanished(context.instance):
         context.log.warning(f"the process of drain {run_id} is gone; the run is marked as failed")
-    drains = know_drains(context.instance)
+    drains = know_drains(context.instance, _repository(context))
 
     async def look(queue: Queue, settings: Settings) -> tuple[Backlog, Start | Wait]:
         model, most = settings.model, settings.drains_at_once
@@ -54,6 +54,12 @@ def embed_backlog(
         ],
         cursor=f"{backlog.at.isoformat()} started {decision.drains}: {decision.reason}",
     )
+
+
+def _repository(context: dg.SensorEvaluationContext) -> str | None:
+    """Where this sensor is; unknown where no daemon evaluates it."""
+    origin = context.code_location_origin
+    return f"{context.repository_name}@{origin.location_name}" if origin else None
 
 
 @described(

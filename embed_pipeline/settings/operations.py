@@ -1,6 +1,7 @@
 """The settings of the unattended deployment: how often Dagster looks, and when it warns."""
 
 from pathlib import Path
+from typing import Literal
 
 from embed_pipeline.paths import project_dir, state_dir
 from embed_pipeline.settings.fields import QueueSettings
@@ -10,9 +11,15 @@ from embed_pipeline.settings.types import DAY_MS, WholeNumber, setting
 class Settings(QueueSettings):
     """Every setting: those of the queue, and those of the Dagster deployment around it."""
 
+    code_server: Literal["all", "drains"] = setting(
+        "EMBED_CODE_SERVER",
+        "What this code server brings: all, or on each further machine only drains.",
+        "all or drains",
+        "all",
+    )
     drains_at_once: WholeNumber = setting(
         "EMBED_DRAINS_AT_ONCE",
-        "Drains that the backlog sensor lets run at once.",
+        "Drains that the backlog sensor of a code server lets run at once.",
         "a whole number from 1 to 1000; to stop all drains, pause the queue",
         2,
         ge=1,

@@ -38,6 +38,7 @@ NUMBERS = {
 CHOICES = {
     "EMBED_ALLOW_PLAINTEXT_BOLT": ("true", "false"),
     "EMBEDDING_PROVIDER": ("auto", "openai", "local", "mock"),
+    "EMBED_CODE_SERVER": ("all", "drains"),
     "EMBED_JOB_PRESET": ("development", "production", "high-reliability"),
 }
 NAMES = (

@@ -100,6 +100,23 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
     assert [name for name in made if name not in names] == []
 
 
+def test_a_further_code_server_has_drains_and_nothing_that_must_be_there_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("EMBED_CODE_SERVER", "drains")
+
+    defs = fresh_definitions(monkeypatch)
+
+    assert [job.name for job in defs.jobs or ()] == ["drain_embed_queue"]
+    assert [sensor.name for sensor in defs.sensors or ()] == [
+        "embed_backlog",
+        "drain_failed",
+        "drain_canceled",
+    ]
+    assert not [*(defs.assets or ()), *(defs.asset_checks or ()), *(defs.schedules or ())]
+
+
 def test_whatever_runs_by_itself_says_what_for(listed: list[Any]) -> None:
     by_itself = [
         thing for thing in listed if isinstance(thing, (dg.ScheduleDefinition, dg.SensorDefinition))

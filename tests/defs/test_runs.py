@@ -18,6 +18,7 @@ from embed_pipeline.defs.runs import (
     DRAIN_JOB,
     ENDED,
     MAX_RUNTIME_TAG,
+    REPOSITORY_TAG,
     UNDER_WAY,
     WORKER_TAG,
     fail_vanished,
@@ -36,8 +37,11 @@ Status = dg.DagsterRunStatus
 def add(instance: dg.DagsterInstance) -> Callable[..., dg.DagsterRun]:
     """Puts a run into the instance as if it had come so far."""
 
-    def added(status: Status, *, job: str = DRAIN_JOB, worker: str = "") -> dg.DagsterRun:
-        tags = {WORKER_TAG: worker} if worker else {}
+    def added(
+        status: Status, *, job: str = DRAIN_JOB, worker: str = "", repository: str = ""
+    ) -> dg.DagsterRun:
+        wanted = {WORKER_TAG: worker, REPOSITORY_TAG: repository}
+        tags = {name: value for name, value in wanted.items() if value}
         run = dg.DagsterRun(job_name=job, run_id=str(uuid.uuid4()), status=status, tags=tags)
         return instance.add_run(run)
 
@@ -219,6 +223,24 @@ class TestKnowDrains:
         assert found is not None
         longest = datetime.now(UTC) - record.update_timestamp.replace(tzinfo=UTC)
         assert timedelta(0) <= found <= longest
+
+    def test_leaves_out_those_of_other_code_servers(
+        self, instance: dg.DagsterInstance, add: Callable[..., dg.DagsterRun]
+    ) -> None:
+        for location, statuses in (
+            ("here", [Status.STARTED, Status.SUCCESS]),
+            ("there", [Status.STARTED, Status.STARTED, Status.FAILURE]),
+        ):
+            for status in statuses:
+                add(status, repository=f"__repository__@{location}")
+
+        here, there, all_ = (
+            know_drains(instance, repository)
+            for repository in ("__repository__@here", "__repository__@there", None)
+        )
+
+        assert (here.running, there.running, all_.running) == (1, 2, 3)
+        assert (here.failed_in_a_row, there.failed_in_a_row) == (0, 1)
 
     def test_an_instance_without_drains(self, instance: dg.DagsterInstance) -> None:
         assert know_drains(instance) == Drains()
