@@ -1,11 +1,7 @@
 """Queues on PostgreSQL."""
 
 import asyncio
-import tempfile
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import procrastinate
@@ -39,21 +35,6 @@ WHERE id IN (
 RETURNING id, uid
 """
 FINISH: Final = "UPDATE job SET status = 'completed', lock_owner = NULL WHERE id = ANY(%s)"
-
-
-@contextmanager
-def running_postgres() -> Iterator[str]:
-    """A server from a wheel, with its defaults, on a socket; its address."""
-    with warnings.catch_warnings():
-        # Where there is no session of a desktop, it says so when it is imported.
-        warnings.simplefilter("ignore")
-        from pgserver.postgres_server import get_server
-    with tempfile.TemporaryDirectory(prefix="benchmark-postgres-") as folder:
-        server = get_server(folder, cleanup_mode="stop")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
 
 
 def by_hand(address: str, jobs: int) -> float:
