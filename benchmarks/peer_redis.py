@@ -70,6 +70,6 @@ def queued_in_redis(address: str, jobs: int) -> float:
     began = time.perf_counter()
     worker.work(burst=True, logging_level="WARNING")
     seconds = time.perf_counter() - began
-    if worker.successful_job_count != jobs:
-        raise RuntimeError(f"RQ has done {worker.successful_job_count} of {jobs} jobs")
+    if (done := queue.finished_job_registry.count) != jobs:
+        raise RuntimeError(f"RQ has done {done} of {jobs} jobs")
     return seconds

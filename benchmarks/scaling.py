@@ -12,7 +12,7 @@ from typing import Any, Final, LiteralString
 from benchmarks.contestants import LEASE, hash_of
 from benchmarks.plan import Plan
 from benchmarks.profiled import ProfiledDatabase
-from benchmarks.site import MODEL, Site, opened
+from benchmarks.site import DELETE_JOBS, MODEL, Site, opened
 from benchmarks.table import Line, at_most
 from embed_pipeline.domain.job import LeasedJob, NewJob
 from embed_pipeline.domain.results import Completion
@@ -27,15 +27,15 @@ WARM_UP: Final = 2
 EQUAL: Final = at_most(1.01)
 WITHIN_TWICE: Final = at_most(2)
 URGENT: Final = 10
+YOUNGER: Final = timedelta(days=10)
+"""The copies wait behind the jobs that are measured, and ended before anybody looked."""
 
 COPY_JOBS: Final[LiteralString] = """
-MATCH (pattern:EmbedJob {id: $id})
-WITH properties(pattern) AS wanted, labels(pattern) AS labels
 UNWIND range($first, $last) AS n
-CALL (wanted, labels, n) {
-  CREATE (job:$(labels)) SET job = wanted
-  SET job.id = 'copy-' + labels[-1] + n, job.entity_uid = 'copy-' + labels[-1] + n,
-      job.ready_at = job.ready_at + n, job.processed_at = job.processed_at - 86400000
+CALL (n) {
+  CREATE (job:EmbedJob:$($state)) SET job = $pattern
+  SET job.id = 'copy-' + $state + n, job.entity_uid = 'copy-' + $state + n,
+      job.ready_at = job.ready_at + $younger + n, job.processed_at = job.processed_at - $younger
 } IN TRANSACTIONS OF 10000 ROWS
 """
 """As many jobs as wanted that are what one real job is, in its state."""
@@ -81,29 +81,40 @@ async def _measure(connection: Connection, sizes: tuple[int, ...]) -> dict[int, 
     costs = {}
     async with opened(connection) as site:
         await site.prepare((TURNS + 1) * BATCH, has_index=False)
-        filled = 0
+        patterns, filled = await _patterns(site), 0
         for size in sizes:
-            await _fill(site, filled, size)
+            await _fill(site, patterns, filled, size)
             filled = size
             await site.run("CALL db.awaitIndexes(600)")
             costs[size] = await _cost_of_everything(site)
     return costs
 
 
-async def _fill(site: Site, first: int, last: int) -> None:
-    """Lengthen the queue: half of it waits, half is done."""
+async def _patterns(site: Site) -> dict[str, dict[str, Any]]:
+    """What a job looks like that waits, and one that is done."""
     queue = site.queue
-    if not first:
-        await queue.admin.enqueue([NewJob("waits", MODEL), NewJob("e0", MODEL, priority=URGENT)])
-        [leased] = (await queue.jobs.lease(owner="o", model=MODEL, limit=1, duration=LEASE)).jobs
-        await queue.jobs.complete([_completion(site, leased)])
-    for state in ("EmbedPending", "EmbedCompleted"):
-        [row] = await site.run(
-            "MATCH (j:EmbedJob) WHERE $label IN labels(j) AND NOT j.id STARTS WITH 'copy-'"
-            " RETURN j.id AS id LIMIT 1",
-            label=state,
+    await queue.admin.enqueue([NewJob("waits", MODEL), NewJob("e0", MODEL, priority=URGENT)])
+    [leased] = (await queue.jobs.lease(owner="o", model=MODEL, limit=1, duration=LEASE)).jobs
+    await queue.jobs.complete([_completion(site, leased)])
+    rows = await site.run(
+        "MATCH (j:EmbedJob) RETURN CASE j.status WHEN 'pending' THEN 'EmbedPending'"
+        " ELSE 'EmbedCompleted' END AS state, j {.*, id: null, entity_uid: null} AS pattern"
+    )
+    await site.run(DELETE_JOBS)
+    return {row["state"]: row["pattern"] for row in rows}
+
+
+async def _fill(site: Site, patterns: dict[str, dict[str, Any]], first: int, last: int) -> None:
+    """Lengthen the queue: half of it waits, half is done."""
+    for state, pattern in patterns.items():
+        await site.run(
+            COPY_JOBS,
+            state=state,
+            pattern=pattern,
+            first=first // 2,
+            last=last // 2 - 1,
+            younger=YOUNGER // timedelta(milliseconds=1),
         )
-        await site.run(COPY_JOBS, id=row["id"], first=first // 2, last=last // 2 - 1)
 
 
 async def _cost_of_everything(site: Site) -> Costs:

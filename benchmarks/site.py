@@ -62,6 +62,8 @@ class Site:
         """Make the graph anew."""
         await self.run(DELETE_JOBS)
         await self.run(DELETE_ENTITIES)
+        # A new index each time: what was deleted from one is still in its files.
+        await self.run("DROP INDEX $name IF EXISTS", name=VECTOR_INDEX)
         await schema.install(
             self.driver,
             database=self.connection.database,
