@@ -24,7 +24,7 @@ notebooks: setup ## Open the analysts' notebooks on 127.0.0.1, with the data of 
 # Two at once, each with a Neo4j of its own: most tests wait for something. A server that is given
 # by NEO4J_TEST_URI can only be used by one.
 test: setup ## Run all tests against a real Neo4j
-	@$(BIN)/python -m pytest $(if $(NEO4J_TEST_URI),,-n 2 --dist loadfile)
+	@$(BIN)/python -m pytest $(if $(NEO4J_TEST_URI),,-n 2 --dist loadfile --no-loadscope-reorder)
 
 lint: setup ## Look for mistakes and wrong format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -115,8 +115,8 @@ class GatedDriver:
     driver: AsyncDriver
     gate: Gate
 
-    def session(self, *, database: str | None = None) -> GatedSession:
-        return GatedSession(self.driver.session(database=database), self)
+    def session(self, **options: Any) -> GatedSession:
+        return GatedSession(self.driver.session(**options), self)
 
 
 async def start(driver: AsyncDriver, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
