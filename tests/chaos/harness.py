@@ -30,7 +30,7 @@ from tests.chaos.fleet import Fleet, launched
 from tests.chaos.graph import Graph, dump
 from tests.chaos.history import Log, read_history
 from tests.chaos.operators import ERRORS, Operators
-from tests.chaos.plan import JOB_TIMEOUT, LEASE, MAX_ATTEMPTS, RECOVERY_INTERVAL, Size, steps
+from tests.chaos.plan import JOB_TIMEOUT, LEASE, RECOVERY_INTERVAL, Size, steps
 from tests.chaos.provider import Provider
 from tests.chaos.pulse import Pulse
 from tests.chaos.recording import Traps, record_everything
@@ -78,7 +78,7 @@ async def run(size: Size, *, seed: int, folder: Path, mutant: str | None = None)
         # The driver and the provider's server say of every fault that it is one.
         for name in ("neo4j", "uvicorn.error"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        graph = await storm.rage(server, _variables(server, web))
+        graph = await storm.rage(server, _variables(server, web, size))
     graph.save(folder)
     evidence = Evidence(
         history=read_history(folder),
@@ -203,7 +203,7 @@ async def _until_quiet(queue: Queue) -> None:
         await asyncio.sleep(0.5)
 
 
-def _variables(server: Neo4jServer, web: OpenAIServer) -> dict[str, str]:
+def _variables(server: Neo4jServer, web: OpenAIServer, size: Size) -> dict[str, str]:
     """The settings of all drains."""
     millisecond = timedelta(milliseconds=1)
     return {
@@ -219,7 +219,7 @@ def _variables(server: Neo4jServer, web: OpenAIServer) -> dict[str, str]:
         "EMBED_JOB_LOCK_DURATION_MS": str(LEASE // millisecond),
         "EMBED_JOB_RECOVERY_INTERVAL": str(RECOVERY_INTERVAL // millisecond),
         "EMBED_JOB_TIMEOUT_MS": str(JOB_TIMEOUT // millisecond),
-        "EMBED_JOB_MAX_ATTEMPTS": str(MAX_ATTEMPTS),
+        "EMBED_JOB_MAX_ATTEMPTS": str(size.attempts),
     }
 
 

@@ -16,7 +16,6 @@ TRANSACTION_TIMEOUT: Final = LEASE / 3
 """What ``wiring.queue_on`` makes of the lease."""
 JOB_TIMEOUT: Final = timedelta(seconds=25)
 """Longer than any pause: who wakes up after his lease must find out by himself."""
-MAX_ATTEMPTS: Final = 6
 RETRY: Final = RetryPolicy(base=timedelta(milliseconds=500), cap=timedelta(seconds=4))
 """Shorter pauses than in production, or the run would wait for most of its time."""
 
@@ -62,6 +61,9 @@ class Size:
     killers: int
     refused: int
     drains: int
+    attempts: int
+    """Of every job. One in five is lost here to a kill or to the provider; whoever loses all of
+    his fails, and nobody is to blame."""
     faults: dict[Fault, int]
     gap: float
     """Mean seconds between two faults."""
@@ -74,6 +76,7 @@ SMALL: Final = Size(
     killers=2,
     refused=1,
     drains=4,
+    attempts=6,
     gap=0.7,
     faults={
         Fault.KILL: 14,
@@ -99,6 +102,7 @@ FULL: Final = Size(
     killers=5,
     refused=3,
     drains=5,
+    attempts=10,
     gap=0.8,
     faults={
         Fault.KILL: 150,
