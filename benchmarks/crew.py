@@ -10,8 +10,6 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import psutil
-
 from benchmarks.site import Site, opened
 from embed_pipeline.store.connection import Connection
 
@@ -23,8 +21,6 @@ class Shift:
     """What a crew needed for one piece of work."""
 
     seconds: float
-    cpu: float
-    """Seconds of processor time, of all its processes together."""
     answers: tuple[Any, ...]
 
 
@@ -37,7 +33,7 @@ class Crew:
     def work(self, work: Work, *shares: tuple[Any, ...]) -> Shift:
         """Let one member do each share, all at the same time."""
         chosen = self.members[: len(shares)]
-        before, began = self._cpu(), time.perf_counter()
+        began = time.perf_counter()
         for (_, pipe), share in zip(chosen, shares, strict=True):
             pipe.send((work, share))
         answers = tuple(pipe.recv() for _, pipe in chosen)
@@ -45,16 +41,7 @@ class Crew:
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
-        return Shift(seconds, self._cpu() - before, answers)
-
-    def _cpu(self) -> float:
-        return sum(cpu_seconds(process.pid or 0) for process, _ in self.members)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process since it was started."""
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system
+        return Shift(seconds, answers)
 
 
 @contextmanager

@@ -9,13 +9,12 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.contestants import LEASE, hash_of
-from benchmarks.crew import cpu_seconds
 from benchmarks.plan import Plan
 from benchmarks.site import BATCH, MODEL, PoolEmbedder, Site, opened
 from benchmarks.table import Line
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.results import Completion
-from embed_pipeline.domain.text import memento_text, render_for
+from embed_pipeline.domain.text import render_for, text_hash
 from embed_pipeline.store.connection import Connection
 
 MILLION: Final = 1_000_000
@@ -72,8 +71,8 @@ async def _one_batch(site: Site, pid: int, spent: dict[str, list[float]]) -> int
     await step("look for cancellations", jobs.check(leases))
     await step("heartbeat (a drain needs one in 100 s)", jobs.heartbeat(leases, duration=LEASE))
     rows = [
-        Completion(lease, site.vectors[n], text_hash, tokens=1)
-        for n, (lease, text_hash) in enumerate(zip(leases, hashes, strict=True))
+        Completion(lease, site.vectors[n], digest, tokens=1)
+        for n, (lease, digest) in enumerate(zip(leases, hashes, strict=True))
     ]
     await step("complete, with the vectors", jobs.complete(rows))
     return len(batch)
@@ -82,9 +81,15 @@ async def _one_batch(site: Site, pid: int, spent: dict[str, list[float]]) -> int
 async def _render(texts: list[Any]) -> None:
     embedder, render = PoolEmbedder(), render_for(EntityShape())
     for properties in texts:
-        embedder.prepare(render(properties))
-        memento_text(properties)
+        text = render(properties)
+        text_hash(text)
+        embedder.prepare(text)
 
 
 def _clocks(pid: int) -> tuple[float, float, float]:
-    return time.perf_counter(), cpu_seconds(psutil.Process().pid), cpu_seconds(pid)
+    return time.perf_counter(), _cpu(psutil.Process()), _cpu(psutil.Process(pid))
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system

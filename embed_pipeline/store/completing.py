@@ -10,7 +10,6 @@ from neo4j.exceptions import ClientError
 from embed_pipeline.domain.errors import PermanentError
 from embed_pipeline.domain.lifecycle import Move
 from embed_pipeline.domain.results import Completion, CompletionOutcome
-from embed_pipeline.domain.text import Fingerprint
 from embed_pipeline.store import cypher_entity as cypher
 from embed_pipeline.store.changes import BY_QUEUE, Change, back_to_pending, ended
 from embed_pipeline.store.config import QueueConfig
@@ -71,8 +70,7 @@ async def _complete_all(
             # procedure does not.
             raise _UnfitError from error
         entities = await read_entities(tx, config, uids)
-        hash_of = config.hash_of
-        if any(_misfit(row, entities, hash_of) for row in rows):
+        if any(_misfit(row, entities, config) for row in rows):
             raise _UnfitError
         await fetch(tx, LOCK_JOBS, ids=sorted(row.lease.job_id for row in rows), token=token)
         done = await fetch_one(tx, FINISH_JOBS, rows=_finish_rows(rows), now=database.now_ms)
@@ -95,8 +93,7 @@ async def _complete_each(
             tx, (row.lease.job_id for row in rows), token=token, now=database.now_ms
         )
         entities = await read_entities(tx, config, uids)
-        hash_of = config.hash_of
-        outcomes = [_judge(jobs.get(row.lease.job_id), row, entities, hash_of) for row in rows]
+        outcomes = [_judge(jobs.get(row.lease.job_id), row, entities, config) for row in rows]
         judged = [
             (row, jobs[row.lease.job_id], outcome)
             for row, outcome in zip(rows, outcomes, strict=True)
@@ -141,7 +138,7 @@ def check_vector(vector: Sequence[float] | None, *, dimensions: int | None = Non
 
 
 def _misfit(
-    row: Completion, entities: Mapping[str, Mapping[str, Any]], hash_of: Fingerprint
+    row: Completion, entities: Mapping[str, Mapping[str, Any]], config: QueueConfig
 ) -> CompletionOutcome | None:
     """Why a vector must not stand on the locked entity, or ``None``."""
     entity = entities[row.lease.entity_uid]
@@ -149,7 +146,7 @@ def _misfit(
         return CompletionOutcome.GONE
     if entity["version"] != row.lease.version:
         return CompletionOutcome.SUPERSEDED
-    if hash_of(entity["text"]) != row.text_hash:
+    if config.hash_of(entity["text"]) != row.text_hash:
         return CompletionOutcome.MOVED
     return None
 
@@ -158,10 +155,10 @@ def _judge(
     job: Properties | None,
     row: Completion,
     entities: Mapping[str, Mapping[str, Any]],
-    hash_of: Fingerprint,
+    config: QueueConfig,
 ) -> CompletionOutcome:
     if is_held(job, row.lease):
-        return _misfit(row, entities, hash_of) or _COMPLETED
+        return _misfit(row, entities, config) or _COMPLETED
     ending = settled_as(job, row.lease)
     return CompletionOutcome(ending) if ending in _ENDINGS else _FENCED
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.entity import EntityShape
@@ -32,4 +33,9 @@ class QueueConfig:
     @property
     def hash_of(self) -> Fingerprint:
         """From the text properties of an entity to the hash of its text."""
-        return self.fingerprint or fingerprint(render_for(self.shape), recipe=recipe_of(self.shape))
+        return self.fingerprint or _fingerprint_of(self.shape)
+
+
+@cache
+def _fingerprint_of(shape: EntityShape) -> Fingerprint:
+    return fingerprint(render_for(shape), recipe=recipe_of(shape))

@@ -59,11 +59,18 @@ may still be in its cache when the queue has become long. SEEK, because with a p
 scan the index for all models while its statistics still call it empty.
 """
 
-FIND_REQUEST: Final[LiteralString] = """
-MATCH (job:EmbedProcessing) WHERE job.lease_request = $request
+_LEASED: Final[LiteralString] = """\
 RETURN collect(job {.id, .entity_uid, .version, .fence, .attempts, .max_attempts,
   expiries: coalesce(job.expiries, 0)}) AS jobs, max(job.lock_until) AS lock_until
 """
+"""What a worker has to know of its leases, and until when they last."""
+
+FIND_REQUEST: Final[LiteralString] = (
+    """
+MATCH (job:EmbedProcessing) WHERE job.lease_request = $request
+"""
+    + _LEASED
+)
 """The jobs that a lease took whose answer was lost.
 
 Asked only when a request is repeated, so it may look at all leased jobs; an index would cost every
@@ -80,7 +87,8 @@ SET job.run_after = null,
 """
 """Make retries whose time has come leasable; the jobs are locked."""
 
-CLAIM_JOBS: Final[LiteralString] = """
+CLAIM_JOBS: Final[LiteralString] = (
+    """
 MATCH (queue:EmbedQueue {name: $queue})
 SET queue.slots = queue.slots + $slots, queue.turns = queue.turns + 1
 WITH coalesce($now, datetime.realtime().epochMillis) AS now
@@ -96,9 +104,9 @@ SET job:EmbedProcessing,
     job.started_at = now,
     job.lease_request = $request
 REMOVE job:EmbedPending
-RETURN collect(job {.id, .entity_uid, .version, .fence, .attempts, .max_attempts,
-  expiries: coalesce(job.expiries, 0)}) AS jobs, max(job.lock_until) AS lock_until
 """
+    + _LEASED
+)
 """Lease the picked jobs. The properties of its lane stay: without the label no index has them.
 
 Invariant: a job is processing under at most one fence. Queue and jobs are locked, so the status

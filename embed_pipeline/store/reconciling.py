@@ -66,8 +66,7 @@ class Neo4jReconciler:
             # One more than the page: it may have the key of the last one.
             records = await fetch(tx, statement, after=after, limit=limit + 1, model=self.model)
             last = records[limit - 1]["uid"] if len(records) > limit else None
-            hash_of = self.config.hash_of
-            scanned = [(_reading(r.data()), hash_of(r["text"])) for r in records]
+            scanned = [(_reading(r.data()), self.config.hash_of(r["text"])) for r in records]
             ambiguous = _ambiguous(scanned)
             tally = Tally()
             wishes: list[NewJob] = []

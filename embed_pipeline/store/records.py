@@ -65,7 +65,7 @@ def to_job(properties: Properties) -> Job:
 
 
 def to_leased_job(properties: Properties, *, owner: str, model: str) -> LeasedJob:
-    """Read the ``LEASED`` columns of a job that was just leased."""
+    """Read a job that was just leased."""
     return LeasedJob(
         Lease(
             job_id=properties["id"],

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from neo4j import GraphDatabase
 
+from embed_pipeline.defs.runs import REPOSITORY_TAG
 from embed_pipeline.local.config import Memory
 from embed_pipeline.local.temporary import temporary_server
 from tests.conftest import TestServer
@@ -24,7 +25,6 @@ pytestmark = pytest.mark.skipif(
 )
 JOBS = 20_000
 PAGE = 5_000
-REPOSITORY_TAG = ".dagster/repository"
 SETTINGS = {
     "EMBED_JOB_RETENTION_DAYS": "14",
     # What the dead machine held comes back soon.
