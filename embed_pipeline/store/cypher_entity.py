@@ -1,10 +1,15 @@
-"""The statements that touch entities; written for a shape by ``for_shape``."""
+"""The statements that touch entities; written for a shape by ``for_shape``.
+
+Plans are kept and indexes named for the reason given in ``cypher_worker``.
+"""
 
 from typing import Final, LiteralString
 
 LOCK_ENTITIES: Final[LiteralString] = """
+CYPHER replan=skip
 UNWIND $uids AS uid
-MATCH (entity:%label% {%key%: uid}) WHERE entity.%valid_to% IS NULL
+MATCH (entity:%label% {%key%: uid}) USING INDEX entity:%label%(%key%)
+WHERE entity.%valid_to% IS NULL
 SET entity._embed_lock = $token
 """
 """Hold the current entities, sorted by key, before their jobs.
@@ -15,15 +20,18 @@ victim.
 """
 
 UNLOCK_ENTITIES: Final[LiteralString] = """
+CYPHER replan=skip
 UNWIND $uids AS uid
-MATCH (entity:%label% {%key%: uid})
+MATCH (entity:%label% {%key%: uid}) USING INDEX entity:%label%(%key%)
 REMOVE entity._embed_lock
 """
 """Leave no trace of ``LOCK_ENTITIES``; the lock itself lasts until the commit."""
 
 READ_ENTITIES: Final[LiteralString] = """
+CYPHER replan=skip
 UNWIND $uids AS uid
-OPTIONAL MATCH (entity:%label% {%key%: uid}) WHERE entity.%valid_to% IS NULL
+OPTIONAL MATCH (entity:%label% {%key%: uid}) USING INDEX entity:%label%(%key%)
+WHERE entity.%valid_to% IS NULL
 WITH uid, entity IS NOT NULL AS exists, coalesce(entity.%version%, 1) AS version,
   entity {%text%} AS text
 RETURN collect({uid: uid, exists: exists, version: version, text: text}) AS entities
@@ -31,8 +39,10 @@ RETURN collect({uid: uid, exists: exists, version: version, text: text}) AS enti
 """What decides whether a vector still fits: version and text of the current entity."""
 
 WRITE_VECTORS: Final[LiteralString] = """
+CYPHER replan=skip
 UNWIND $rows AS row
-MATCH (entity:%label% {%key%: row.uid}) WHERE entity.%valid_to% IS NULL
+MATCH (entity:%label% {%key%: row.uid}) USING INDEX entity:%label%(%key%)
+WHERE entity.%valid_to% IS NULL
 CALL db.create.setNodeVectorProperty(entity, $vector_property, row.vector)
 SET entity.%vector_model% = row.model, entity.%vector_hash% = row.text_hash,
     entity.%vector_version% = row.version, entity.%vector_job% = row.id
@@ -45,8 +55,10 @@ the one way that works on 5.26 and on 2026.
 """
 
 CLEAR_VECTORS: Final[LiteralString] = """
+CYPHER replan=skip
 UNWIND $rows AS row
-MATCH (entity:%label% {%key%: row.uid}) WHERE entity.%valid_to% IS NULL
+MATCH (entity:%label% {%key%: row.uid}) USING INDEX entity:%label%(%key%)
+WHERE entity.%valid_to% IS NULL
 REMOVE entity.%vector%
 SET entity.%vector_model% = row.model, entity.%vector_hash% = row.text_hash,
     entity.%vector_version% = row.version, entity.%vector_job% = row.id
@@ -54,9 +66,10 @@ SET entity.%vector_model% = row.model, entity.%vector_hash% = row.text_hash,
 """For an entity without text: no vector, but the hash says that this is on purpose."""
 
 FIND_VECTORS: Final[LiteralString] = """
+CYPHER replan=skip
 UNWIND $hashes AS hash
 CALL (hash) {
-  MATCH (entity:%label% {%vector_hash%: hash})
+  MATCH (entity:%label% {%vector_hash%: hash}) USING INDEX entity:%label%(%vector_hash%)
   WHERE entity.%vector_model% = $model AND size(entity.%vector%) = $dimensions
   RETURN entity.%vector% AS vector LIMIT 1
 }
