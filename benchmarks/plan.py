@@ -11,6 +11,8 @@ class Plan:
     entities: int
     """Vectors that each contestant writes in a round."""
     rounds: int
+    warm_up: int
+    """Rounds of the queue before anything is measured."""
     plain_jobs: int
     """The requirements' own queries are slow; so many are enough."""
     peer_jobs: int
@@ -25,6 +27,7 @@ class Plan:
 FULL: Final = Plan(
     entities=4_000,
     rounds=5,
+    warm_up=8,
     plain_jobs=60,
     peer_jobs=1_000,
     backlogs=(1_000, 100_000, 1_000_000),
@@ -35,6 +38,7 @@ FULL: Final = Plan(
 QUICK: Final = Plan(
     entities=2_000,
     rounds=3,
+    warm_up=4,
     plain_jobs=20,
     peer_jobs=300,
     backlogs=(1_000, 20_000),
