@@ -36,19 +36,20 @@ def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
 def _measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
     """Jobs per second of every contestant in every round, one after the other."""
     rates: Rates = defaultdict(list)
-    on_site(connection, Site.prepare, plan.entities, has_index=has_index)
+    entities = plan.indexed_entities if has_index else plan.entities
+    on_site(connection, Site.prepare, entities, has_index=has_index)
     with hired(CREW, connection) as crew:
-        _warm_up(crew, connection, plan)
+        _warm_up(crew, connection, entities, rounds=plan.warm_up)
         for _ in range(plan.rounds):
-            for name, seconds in _round(crew, connection, plan.entities):
-                rates[name].append(plan.entities / seconds)
+            for name, seconds in _round(crew, connection, entities):
+                rates[name].append(entities / seconds)
     return rates
 
 
-def _warm_up(crew: Crew, connection: Connection, plan: Plan) -> None:
+def _warm_up(crew: Crew, connection: Connection, entities: int, *, rounds: int) -> None:
     """Let the server compile: a fresh one needs three times as long for each statement."""
-    for number in range(plan.warm_up):
-        on_site(connection, Site.reset, plan.entities, jobs=True)
+    for number in range(rounds):
+        on_site(connection, Site.reset, entities, jobs=True)
         work = (drain, (OWNER,)) if number % 2 else (lease_beat_complete, (OWNER, AT_ONCE))
         crew.work(*work)
 

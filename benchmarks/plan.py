@@ -10,6 +10,8 @@ class Plan:
 
     entities: int
     """Vectors that each contestant writes in a round."""
+    indexed_entities: int
+    """The same where there is a vector index, which is slow."""
     rounds: int
     warm_up: int
     """Rounds of the queue before anything is measured."""
@@ -25,7 +27,8 @@ class Plan:
 
 
 FULL: Final = Plan(
-    entities=4_000,
+    entities=6_000,
+    indexed_entities=4_000,
     rounds=5,
     warm_up=8,
     plain_jobs=60,
@@ -36,7 +39,8 @@ FULL: Final = Plan(
     waits=10,
 )
 QUICK: Final = Plan(
-    entities=2_000,
+    entities=4_000,
+    indexed_entities=2_000,
     rounds=3,
     warm_up=4,
     plain_jobs=20,
