@@ -38,7 +38,7 @@ def _measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
     rates: Rates = defaultdict(list)
     entities = plan.indexed_entities if has_index else plan.entities
     on_site(connection, Site.prepare, entities, has_index=has_index)
-    with hired(CREW, connection) as crew:
+    with hired(1, connection) as crew:
         _warm_up(crew, connection, entities, rounds=plan.warm_up)
         for _ in range(plan.rounds):
             for name, seconds in _round(crew, connection, entities):
@@ -55,21 +55,16 @@ def _warm_up(crew: Crew, connection: Connection, entities: int, *, rounds: int) 
 
 
 def _round(crew: Crew, connection: Connection, entities: int) -> Iterator[tuple[str, float]]:
-    def timed(work: Work, *shares: tuple[Any, ...], jobs: bool) -> float:
+    def timed(work: Work, share: tuple[Any, ...], *, jobs: bool) -> float:
         on_site(connection, Site.reset, entities, jobs=jobs)
-        seconds = crew.work(work, *shares).seconds
+        seconds = crew.work(work, share).seconds
         on_site(connection, Site.check, entities)
         return seconds
 
-    share = entities // CREW
-    parts = [(n * share, (n + 1) * share) for n in range(CREW)]
-    owners = [(f"{OWNER}/{n}",) for n in range(CREW)]
     yield "write", timed(write, (0, entities), jobs=False)
-    yield "queue", timed(lease_beat_complete, (*owners[0], AT_ONCE), jobs=True)
+    yield "queue", timed(lease_beat_complete, (OWNER, AT_ONCE), jobs=True)
     yield "write, 4 batches", timed(write, (0, entities, AT_ONCE), jobs=False)
-    yield "drain", timed(drain, owners[0], jobs=True)
-    yield "write, 4 processes", timed(write, *parts, jobs=False)
-    yield "drain, 4 processes", timed(drain, *owners, jobs=True)
+    yield "drain", timed(drain, (OWNER,), jobs=True)
 
 
 def _judge(rates: Rates, *, has_index: bool) -> Iterator[Line]:
@@ -88,8 +83,6 @@ def _judge(rates: Rates, *, has_index: bool) -> Iterator[Line]:
     yield line(f"{queue}, against plain writes; 1 process", "queue", "write", goal=GOALS[has_index])
     yield line(f"{queue}, against as many plain writes at once", "queue", "write, 4 batches")
     yield line("a whole drain, against plain writes; 1 process", "drain", "write")
-    yield line("4 drains, against one", "drain, 4 processes", "drain")
-    yield line("4 processes of plain writes, against one", "write, 4 processes", "write")
 
 
 def _many_processes(connection: Connection, plan: Plan) -> Line:
