@@ -66,10 +66,10 @@ scan the index for all models while its statistics still call it empty.
 """
 
 _LEASED: Final[LiteralString] = """\
-RETURN collect(job {.id, .entity_uid, .version, .fence, .attempts, .max_attempts,
-  expiries: coalesce(job.expiries, 0)}) AS jobs, max(job.lock_until) AS lock_until
+RETURN collect([job.id, job.entity_uid, job.version, job.fence, job.attempts, job.max_attempts,
+  coalesce(job.expiries, 0)]) AS jobs, max(job.lock_until) AS lock_until
 """
-"""What a worker has to know of its leases, and until when they last."""
+"""What a worker has to know of its leases, and until when they last; ``to_leased_job`` reads it."""
 
 FIND_REQUEST: Final[LiteralString] = (
     """

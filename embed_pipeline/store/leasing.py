@@ -84,7 +84,8 @@ async def lease(
 def _batch(
     record: Mapping[str, Any], *, owner: str, model: str, order: Sequence[str] | None = None
 ) -> LeaseBatch:
-    jobs = {job["id"]: to_leased_job(job, owner=owner, model=model) for job in record["jobs"]}
+    leased = [to_leased_job(values, owner=owner, model=model) for values in record["jobs"]]
+    jobs = {item.lease.job_id: item for item in leased}
     chosen = jobs if order is None else [id_ for id_ in order if id_ in jobs]
     return LeaseBatch(tuple(jobs[id_] for id_ in chosen), lock_until=from_ms(record["lock_until"]))
 

@@ -1,6 +1,6 @@
 """From what Neo4j returns to what the domain knows, and the labels of the states."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from embed_pipeline.domain.errors import ErrorCategory
@@ -64,20 +64,14 @@ def to_job(properties: Properties) -> Job:
     )
 
 
-def to_leased_job(properties: Properties, *, owner: str, model: str) -> LeasedJob:
+def to_leased_job(values: Sequence[Any], *, owner: str, model: str) -> LeasedJob:
     """Read a job that was just leased."""
+    id_, entity_uid, version, fence, attempts, max_attempts, expiries = values
     return LeasedJob(
-        Lease(
-            job_id=properties["id"],
-            entity_uid=properties["entity_uid"],
-            model=model,
-            version=properties["version"],
-            owner=owner,
-            fence=properties["fence"],
-        ),
-        attempts=properties["attempts"],
-        max_attempts=properties["max_attempts"],
-        is_suspect=properties["expiries"] > 0,
+        Lease(id_, entity_uid, model, version, owner, fence),
+        attempts=attempts,
+        max_attempts=max_attempts,
+        is_suspect=expiries > 0,
     )
 
 
