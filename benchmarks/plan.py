@@ -36,7 +36,7 @@ FULL: Final = Plan(
     backlogs=(1_000, 100_000, 1_000_000),
     end_to_end_jobs=100_000,
     idle_seconds=60,
-    waits=10,
+    waits=4,
 )
 QUICK: Final = Plan(
     entities=4_000,
@@ -48,5 +48,5 @@ QUICK: Final = Plan(
     backlogs=(1_000, 20_000),
     end_to_end_jobs=10_000,
     idle_seconds=10,
-    waits=3,
+    waits=1,
 )
