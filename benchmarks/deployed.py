@@ -39,7 +39,7 @@ SETTINGS: Final = {
     "EMBED_METRICS_INTERVAL": "60000",
     "EMBED_RECONCILE_INTERVAL": "60000",
 }
-NEEDED: Final = {"EMBED_JOB_RETENTION_DAYS": "14"}
+NEEDED: Final = {"EMBED_JOB_RETENTION_DAYS": "14", "EMBEDDING_PROVIDER": "mock"}
 """Without it the code location does not load."""
 NEAREST: Final[LiteralString] = """
 CALL db.index.vector.queryNodes('entity_embeddings', 5, $vector) YIELD node
@@ -178,6 +178,7 @@ def _all_at_once(connection: Connection, dagster: Deployment, plan: Plan) -> Ite
         share = jobs // WRITERS
         parts = [(n * share, (n + 1) * share) for n in range(WRITERS)]
         limit = crew.work(write, *parts).seconds
+    on_site(connection, Site.clear)
     asked = jobs / 2048 * LATENCY
     yield Line(
         7,

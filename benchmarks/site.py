@@ -60,8 +60,7 @@ class Site:
 
     async def prepare(self, entities: int, *, has_index: bool) -> None:
         """Make the graph anew."""
-        await self.run(DELETE_JOBS)
-        await self.run(DELETE_ENTITIES)
+        await self.clear()
         # A new index each time: what was deleted from one is still in its files.
         await self.run("DROP INDEX $name IF EXISTS", name=VECTOR_INDEX)
         await schema.install(
@@ -75,6 +74,11 @@ class Site:
         for first in range(0, entities, PAGE):
             last = min(first + PAGE, entities) - 1
             await self.run(CREATE_ENTITIES, first=first, last=last)
+
+    async def clear(self) -> None:
+        """Delete everything; in one transaction it would be more than the server can hold."""
+        await self.run(DELETE_JOBS)
+        await self.run(DELETE_ENTITIES)
 
     async def reset(self, entities: int, *, jobs: bool) -> None:
         """Take every vector away, and let there be a pending job for each entity, or none."""
