@@ -1,8 +1,9 @@
 """Measures everything and judges it.
 
 ``python -m benchmarks`` takes about a quarter of an hour, ``--quick`` three minutes. ``--only
-limit,peers`` measures a part, ``--write`` puts the table into ``benchmarks/results.md``. Ends with
-1 if a goal is missed.
+limit,peers`` measures a part, ``--write`` puts the table into ``benchmarks/results.md``,
+``--write-costs`` what the steps cost into ``benchmarks/simulation/costs.toml``. Ends with 1 if a
+goal is missed.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import Final
 
 from benchmarks import deployed, limit, machine, peers, requirements, scaling, where
 from benchmarks.plan import FULL, QUICK, Plan
+from benchmarks.simulation import compare
 from benchmarks.table import HEAD, Line, verdict
 from embed_pipeline.local.config import Memory
 from embed_pipeline.local.neo4j_server import Neo4jServer
@@ -31,7 +33,7 @@ def main() -> int:
     plan = QUICK if arguments.quick else FULL
     began = time.monotonic()
     with temporary_server(memory=MEMORY) as server:
-        parts = _parts(server, plan)
+        parts = _parts(server, plan, write_costs=arguments.write_costs)
         about = machine.describe(server.status().version or "")
         lines = list(_measured(parts, arguments.only or list(parts), about))
     met, goals = verdict(lines)
@@ -48,7 +50,9 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _parts(server: Neo4jServer, plan: Plan) -> dict[str, Callable[[], Iterable[Line]]]:
+def _parts(
+    server: Neo4jServer, plan: Plan, *, write_costs: bool
+) -> dict[str, Callable[[], Iterable[Line]]]:
     connection = Connection(server.uri, server.username, server.password, server.database)
     known = TestServer(server.uri, server.username, server.password, server.database)
     pid = server.status().pid or 0
@@ -59,6 +63,7 @@ def _parts(server: Neo4jServer, plan: Plan) -> dict[str, Callable[[], Iterable[L
         "scaling": lambda: scaling.lines(connection, plan),
         "deployed": lambda: deployed.lines(connection, known, pid, plan),
         "where": lambda: where.lines(connection, pid, plan),
+        "simulation": lambda: compare.lines(connection, pid, plan, write=write_costs),
     }
 
 
@@ -77,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", type=lambda text: text.split(","))
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write-costs", action="store_true")
     return parser
 
 

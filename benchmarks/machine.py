@@ -9,10 +9,16 @@ import psutil
 GIB = 2**30
 
 
+def size() -> str:
+    """Cores and memory of this machine."""
+    memory = psutil.virtual_memory().total / GIB
+    return f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB"
+
+
 def describe(neo4j_version: str) -> str:
     """Size and software of this machine, in one line."""
     return (
-        f"{os.cpu_count()} cores ({_processor()}), {psutil.virtual_memory().total / GIB:.0f} GiB, "
+        f"{size()}, "
         f"{platform.system()}, Python {platform.python_version()}, Neo4j {neo4j_version}; "
         "server, clients and provider share the machine"
     )

@@ -12,18 +12,19 @@ HEAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound of a ratio."""
+    """Bounds of a ratio, one or both."""
 
-    bound: float
-    is_most: bool = False
-    """The ratio must stay below it; otherwise it must reach it."""
+    least: float | None = None
+    most: float | None = None
 
     def is_met(self, ratio: float) -> bool:
         """Say whether the ratio is good enough."""
-        return ratio <= self.bound if self.is_most else ratio >= self.bound
+        is_enough = self.least is None or ratio >= self.least
+        return is_enough and (self.most is None or ratio <= self.most)
 
     def __str__(self) -> str:
-        return f"{'≤' if self.is_most else '≥'} {_number(self.bound)}"
+        bounds = (("≥", self.least), ("≤", self.most))
+        return ", ".join(f"{sign} {_number(bound)}" for sign, bound in bounds if bound is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,17 @@ class Line:
 
 def at_least(bound: float) -> Goal:
     """A goal to reach."""
-    return Goal(bound)
+    return Goal(least=bound)
 
 
 def at_most(bound: float) -> Goal:
     """A goal not to exceed."""
-    return Goal(bound, is_most=True)
+    return Goal(most=bound)
+
+
+def between(least: float, most: float) -> Goal:
+    """A goal to meet from both sides."""
+    return Goal(least, most)
 
 
 def verdict(lines: Iterable[Line]) -> tuple[int, int]:

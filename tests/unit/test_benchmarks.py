@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.table import Line, at_least, at_most, verdict
+from benchmarks.table import Line, at_least, at_most, between, verdict
 
 
 def line(*ratios: float, goal: object = None) -> Line:
@@ -17,6 +17,9 @@ def line(*ratios: float, goal: object = None) -> Line:
         (at_most(2), (1.0, 2.0, 9.0), True),
         (at_most(2), (1.0, 2.1, 9.0), False),
         (at_most(0), (0.0,), True),
+        (between(0.8, 1.2), (0.1, 0.8, 9.0), True),
+        (between(0.8, 1.2), (0.1, 0.79, 9.0), False),
+        (between(0.8, 1.2), (0.1, 1.21, 9.0), False),
         (None, (1.0,), None),
     ],
 )
@@ -40,3 +43,7 @@ def test_a_line_shows_median_spread_goal_and_verdict() -> None:
     shown = str(line(0.5, 0.25, 1234.0, goal=at_least(0.7)))
 
     assert shown == "| 1 | what | measured | 0.50 (0.25–1,234) | ≥ 0.70 | **no** |"
+
+
+def test_a_goal_with_two_sides_shows_both() -> None:
+    assert str(between(0.8, 1.2)) == "≥ 0.80, ≤ 1.20"

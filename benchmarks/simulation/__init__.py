@@ -1,0 +1,1 @@
+"""A thousand drains that nobody has to start: discrete events, from measured costs."""
