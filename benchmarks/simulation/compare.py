@@ -1,6 +1,5 @@
 """Item 9: whether the simulation foretells what one machine does."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -98,7 +97,6 @@ def _measured(
 
 def table(costs: Costs, entities: int) -> Iterator[str]:
     """What the committed costs foretell for this kind of machine, without a measurement."""
-    yield f"{costs.about}; this machine has {os.cpu_count()} cores"
     for setup in SETUPS:
         rate = predicted(setup, costs, entities // setup.share)
         yield f"{setup}: {per_second([rate])}"

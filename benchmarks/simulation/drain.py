@@ -5,25 +5,12 @@ what happens, and what it costs.
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from random import Random
 from typing import Final
 
-from benchmarks.simulation.costs import Cost
-from benchmarks.simulation.database import (
-    CHANGE,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    PATIENCE,
-    QUESTION,
-    TIMEOUT,
-    Client,
-    Database,
-)
-from benchmarks.simulation.jobs import Batch, Jobs
-from benchmarks.simulation.kernel import Clock, Event, Process, Steps
-from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.database import CHANGE, QUESTION
+from benchmarks.simulation.jobs import Batch
+from benchmarks.simulation.kernel import Event, Process, Steps
+from benchmarks.simulation.life import Life, World
 from embed_pipeline.domain.embedding import RequestLimits
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.rate_window import hold, take
@@ -35,29 +22,13 @@ from embed_pipeline.worker.settling import ROWS_PER_WRITE
 SECOND_MS: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """What all drains share."""
-
-    clock: Clock
-    scenario: Scenario
-    database: Database
-    jobs: Jobs
-    chance: Random
-
-
-class Drain:
+class Drain(Life):
     """One drain, and the one that stands in for it when it is gone."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._clock = world.clock
+        super().__init__(world)
         self._options = world.scenario.options
-        self._database = world.database
-        self._tally = world.database.tally
         self._costs = world.database.costs
-        self._jobs = world.jobs
-        self.client = Client(world.database)
         limits = RequestLimits()
         texts = self._options.jobs_per_request or limits.inputs
         by_tokens = limits.tokens // max(1, world.scenario.provider.tokens_per_text)
@@ -65,7 +36,7 @@ class Drain:
 
     def start(self) -> None:
         """Begin with nothing, as a new process does."""
-        self._processes: set[Process] = set()
+        self._processes = set()
         self._holdings: dict[Batch, None] = {}
         self._ready: deque[Batch] = deque()
         self._requests = self._leases = 0
@@ -95,38 +66,8 @@ class Drain:
         self._end()
 
     def _end(self) -> None:
-        for process in list(self._processes):
-            process.kill()
+        self._kill()
         self._clock.at(self._clock.now + self._world.scenario.restart, self.start)
-
-    def _start(self, steps: Steps) -> Process:
-        process = Process(self._clock, steps)
-        self._processes.add(process)
-        self._clock.at(self._clock.now, process.resume)
-        return process
-
-    def _transaction(self, make: Callable[[], Steps]) -> Steps:
-        """Repeat what the server has ended, until patience ends; then the drain gives up."""
-        began, pause = self._clock.now, FIRST_PAUSE
-        while True:
-            process = self._start(_told(make()))
-            self._clock.at(self._clock.now + TIMEOUT, process.kill)
-            is_done = yield process.ended
-            self._processes.discard(process)
-            if is_done:
-                return
-            self._tally.timeouts += 1
-            if self._clock.now + pause >= began + PATIENCE:
-                self._clock.at(self._clock.now, self._give_up)
-                yield Event(self._clock)
-            yield pause * self._world.chance.uniform(0.5, 1)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _spend(self, cost: Cost, jobs: int, *, trips: int) -> Steps:
-        """A transaction that holds no lock others wait for."""
-        return self._transaction(
-            lambda: self._database.transact(self.client, cost, jobs, trips=trips)
-        )
 
     def _work(self) -> Steps:
         yield from self._recover(until_none_is_left=True)
@@ -321,8 +262,3 @@ class Drain:
                 yield from self._spend(self._costs.heartbeat, part, trips=QUESTION)
             for batch in batches:
                 batch.deadline = asked + self._options.lease.total_seconds()
-
-
-def _told(steps: Steps) -> Steps:
-    yield from steps
-    return True

@@ -75,6 +75,8 @@ class Death:
     at: float
     jobs: int = 0
     left: int = 0
+    first: float = 0.0
+    """When the first of them was recovered."""
     last: float = 0.0
 
 
@@ -191,6 +193,8 @@ class Jobs:
                 roll=self.chance.random(),
             )
             back = replace(taken, expiries=taken.expiries + 1)
+            if taken.death is not None and not self.deaths[taken.death].first:
+                self.deaths[taken.death].first = now
             if isinstance(decision, Retry):
                 self._delay(back, now + decision.delay.total_seconds())
             else:

@@ -1,15 +1,15 @@
 """One run, and what it says."""
 
 import statistics
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
 from benchmarks.simulation.costs import Costs
 from benchmarks.simulation.database import Database, Tally
-from benchmarks.simulation.drain import Drain, World
+from benchmarks.simulation.drain import Drain
 from benchmarks.simulation.jobs import Death, Jobs
 from benchmarks.simulation.kernel import Clock
+from benchmarks.simulation.life import World
 from benchmarks.simulation.scenario import Scenario
 
 
@@ -67,7 +67,7 @@ def simulate(scenario: Scenario, costs: Costs) -> Result:
         clock.at(scenario.death_at, drains[0].die)
     at_start: list[int] = [0]
     clock.at(scenario.warm_up, lambda: at_start.__setitem__(0, jobs.done))
-    clock.run(until=scenario.until, is_done=lambda: jobs.is_over)
+    clock.run(until=scenario.until, is_done=lambda: _is_over(jobs))
     counted = max(clock.now - scenario.warm_up, 1e-9)
     return Result(
         scenario=scenario,
@@ -82,6 +82,11 @@ def simulate(scenario: Scenario, costs: Costs) -> Result:
         deaths=jobs.deaths,
         events=clock.events,
     )
+
+
+def _is_over(jobs: Jobs) -> bool:
+    is_recovered = jobs.scenario.death_at is not None and bool(jobs.deaths)
+    return jobs.is_over or (is_recovered and all(death.left == 0 for death in jobs.deaths))
 
 
 def _shares(database: Database, drains: list[Drain], seconds: float) -> dict[str, float]:
@@ -105,9 +110,3 @@ def _shares(database: Database, drains: list[Drain], seconds: float) -> dict[str
         own = statistics.fmean(drain.client.cores.seconds_worked for drain in drains)
         shares["processor of a drain"] = own / seconds
     return shares
-
-
-def median_of(values: Iterable[float]) -> float:
-    """The median, or zero of nothing."""
-    found = list(values)
-    return statistics.median(found) if found else 0.0

@@ -15,9 +15,9 @@ HUNDRED_MILLION: Final = 100_000_000
 DRAINS: Final = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)
 DEATH_DRAINS: Final = (2, 4, 8, 16, 32)
 MINUTE: Final = timedelta(minutes=1)
-WINDOW: Final = 420.0
-WARM_UP: Final = 120.0
-BASE: Final = Scenario(jobs=HUNDRED_MILLION, until=WINDOW, warm_up=WARM_UP, cores=16)
+BASE: Final = Scenario(jobs=HUNDRED_MILLION, cores=16, until=180, warm_up=60)
+LIMITED: Final = replace(BASE, until=420, warm_up=120)
+"""A limit per minute needs more of them for a mean."""
 SMALL_LEASES: Final = DrainOptions(jobs_per_lease=256)
 
 
@@ -43,12 +43,14 @@ STUDIES: Final = (
     Study("no limit, Neo4j with 16 cores", BASE),
     Study("no limit, 16 cores, leases of 256 jobs", replace(BASE, options=SMALL_LEASES)),
     Study("no limit, 16 cores, vector index", replace(BASE, has_index=True)),
-    Study("10,000 requests, 10 M tokens a minute", replace(BASE, provider=_limited(10_000, 10**7))),
-    Study("3,000 requests, 1 M tokens a minute", replace(BASE, provider=_limited(3_000, 10**6))),
-    Study("20 requests a minute (the default)", replace(BASE, provider=_limited(20))),
+    Study(
+        "10,000 requests, 10 M tokens a minute", replace(LIMITED, provider=_limited(10_000, 10**7))
+    ),
+    Study("3,000 requests, 1 M tokens a minute", replace(LIMITED, provider=_limited(3_000, 10**6))),
+    Study("20 requests a minute (the default)", replace(LIMITED, provider=_limited(20))),
 )
 
-_EIGHT: Final = replace(BASE, drains=8)
+_EIGHT: Final = replace(LIMITED, drains=8)
 REMEDIES: Final = {
     "8 drains, as they are": _EIGHT,
     "32 requests at once in each": replace(_EIGHT, options=DrainOptions(requests_at_once=32)),
@@ -78,23 +80,54 @@ WHOLE: Final = Scenario(
 )
 """From the first job to the last, nothing extrapolated."""
 
-DEATH: Final = replace(BASE, death_at=60.0, until=3600.0)
-"""One drain dies; the others have more to do than they can."""
+DEATH: Final = replace(BASE, death_at=60.0, until=2400.0)
+"""One drain dies."""
+QUIET: Final = 40_000
+"""Jobs for each drain: all but those of the dead one are done when its leases expire."""
+FULL_HANDS: Final = 10_240
+"""What a drain holds at most: four requests under way and one batch ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What became of the jobs of a drain that died."""
+
+    drains: int
+    held: int
+    available: float
+    """Seconds until the first of them could be leased again."""
+    per_second: float
+    """How fast they were done from then on, one at a time."""
+
+    @property
+    def seconds(self) -> float:
+        """From the death until all of them are done."""
+        return self.seconds_for(self.held)
+
+    def seconds_for(self, jobs: int) -> float:
+        """The same if it had held so many."""
+        return self.available + jobs / self.per_second
+
+
 DEATHS: Final = {
-    "leases of 2,048 jobs": DEATH,
-    "leases of 256 jobs": replace(DEATH, options=SMALL_LEASES),
+    "a queue that never ends": DEATH,
+    "a queue that never ends, leases of 256 jobs": replace(DEATH, options=SMALL_LEASES),
+    "nothing else left to do": replace(DEATH, death_at=10.0),
 }
-"""Two sizes of what a drain holds when it dies."""
-DEATH_ALONE: Final = 50_000
-"""Jobs for each drain where the queue is nearly empty when the dead one's come back."""
 
 
-def recovery(result: Result) -> float:
-    """Seconds until all jobs of the dead drain have ended; extrapolated if the time was short."""
-    if result.recoveries:
-        return result.recoveries[0]
-    [death] = result.deaths
-    lease = result.scenario.options.lease.total_seconds()
-    busy = result.seconds - death.at - lease
-    ended = death.jobs - death.left
-    return lease + busy * death.jobs / ended if ended else float("inf")
+def recoveries(name: str, costs: Costs) -> Iterator[Recovery]:
+    """One death for each number of drains."""
+    for drains in DEATH_DRAINS:
+        scenario = replace(DEATHS[name], drains=drains)
+        if name == "nothing else left to do":
+            scenario = replace(scenario, jobs=drains * QUIET)
+        result = simulate(scenario, costs)
+        [death] = result.deaths
+        available = death.first - death.at
+        yield Recovery(
+            drains,
+            death.jobs,
+            available,
+            (death.jobs - death.left) / (death.last - death.first),
+        )
