@@ -78,19 +78,20 @@ def measure(
 ) -> dict[str, Spent]:
     """What each of ``STEPS`` takes for one job, in batches of a size; measured once in a run."""
     spent: dict[str, Spent] = defaultdict(Spent)
+    entities = plan.indexed_entities if has_index else plan.entities
 
     async def work() -> None:
         async with opened(connection) as site:
-            await site.prepare(plan.entities, has_index=has_index)
+            await site.prepare(entities, has_index=has_index)
             for number in range(plan.rounds + 1):
-                await site.reset(plan.entities, jobs=True)
+                await site.reset(entities, jobs=True)
                 # The first round warms up the server and its plans.
                 own = spent if number else defaultdict(Spent)
                 while await _one_batch(site, neo4j_pid, own, batch):
                     pass
 
     asyncio.run(work())
-    return {name: spent[name] * (1 / (plan.rounds * plan.entities)) for name in STEPS}
+    return {name: spent[name] * (1 / (plan.rounds * entities)) for name in STEPS}
 
 
 async def _one_batch(site: Site, pid: int, spent: dict[str, Spent], size: int) -> int:

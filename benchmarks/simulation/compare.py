@@ -65,12 +65,14 @@ def predicted(setup: Setup, costs: Costs, jobs: int) -> float:
 
 def lines(connection: Connection, neo4j_pid: int, plan: Plan, *, write: bool) -> Iterator[Line]:
     """Measure the steps, foretell whole drains, and measure those too."""
-    costs = measured_costs(connection, neo4j_pid, plan)
-    if write:
-        FILE.write_text(costs.written(), encoding="utf-8")
-    on_site(connection, Site.prepare, plan.entities, has_index=False)
     with hired(CREW, connection) as crew:
-        _measured(crew, connection, SETUPS[0], plan.entities, rounds=1)
+        # A server that has not compiled yet needs three times as long for each statement.
+        on_site(connection, Site.prepare, plan.entities, has_index=False)
+        _measured(crew, connection, SETUPS[0], plan.entities, rounds=plan.warm_up)
+        costs = measured_costs(connection, neo4j_pid, plan)
+        if write:
+            FILE.write_text(costs.written(), encoding="utf-8")
+        on_site(connection, Site.prepare, plan.entities, has_index=False)
         for setup in SETUPS:
             jobs = plan.entities // setup.share
             rates = _measured(crew, connection, setup, jobs, rounds=plan.rounds)

@@ -49,6 +49,11 @@ class Drain(Life):
             life = self._world.chance.expovariate(rate / 3600)
             self._clock.at(self._clock.now + life, self._die_if_still, self._processes)
 
+    @property
+    def held(self) -> int:
+        """How many jobs it has leased and not settled."""
+        return sum(batch.count for batch in self._holdings)
+
     def die(self) -> None:
         """Vanish: what was held is found by its expiry."""
         self._jobs.die(self._holdings, now=self._clock.now)

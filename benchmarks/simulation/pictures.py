@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator
 
 from benchmarks.simulation.database import TIMEOUT
 from benchmarks.simulation.run import Result
-from benchmarks.simulation.studies import FULL_HANDS, Recovery
+from benchmarks.simulation.studies import Recovery
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "images"
 MINUTE: Final = 60
@@ -54,10 +54,10 @@ def _leases(studies: Series) -> None:
 def _recovery(deaths: Mapping[str, Sequence[Recovery]]) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.2))
     for name, found in deaths.items():
-        minutes = [recovery.seconds_for(FULL_HANDS) / MINUTE for recovery in found]
+        minutes = [recovery.seconds_for(recovery.full_hands) / MINUTE for recovery in found]
         axes.plot([recovery.drains for recovery in found], minutes, marker="o", label=name)
     axes.set(xscale="log", yscale="log", xlabel="drains", ylabel="minutes")
-    axes.set_title(f"From the death of a drain until {FULL_HANDS:,} jobs it held are done")
+    axes.set_title("From the death of a drain with full hands until its jobs are done")
     _save(figure, axes, "scaling-recovery.svg")
 
 

@@ -64,7 +64,7 @@ def simulate(scenario: Scenario, costs: Costs) -> Result:
     for drain in drains:
         drain.start()
     if scenario.death_at is not None:
-        clock.at(scenario.death_at, drains[0].die)
+        clock.at(scenario.death_at, lambda: max(drains, key=lambda drain: drain.held).die())
     at_start: list[int] = [0]
     clock.at(scenario.warm_up, lambda: at_start.__setitem__(0, jobs.done))
     clock.run(until=scenario.until, is_done=lambda: _is_over(jobs))

@@ -51,7 +51,7 @@ class Scenario:
     deaths_per_hour: float = 0.0
     """Of each drain: its machine vanishes, and so nobody gives its jobs back."""
     death_at: float | None = None
-    """One drain dies at this time, and the run ends when all it held has ended."""
+    """The drain that holds most dies at this time; the run ends when all it held has ended."""
     restart: float = 30.0
     """Seconds until a new drain stands in for one that is gone."""
     until: float = FOR_EVER

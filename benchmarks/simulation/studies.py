@@ -13,9 +13,9 @@ from embed_pipeline.worker.options import DrainOptions
 
 HUNDRED_MILLION: Final = 100_000_000
 DRAINS: Final = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)
-DEATH_DRAINS: Final = (2, 4, 8, 16, 32)
+DEATH_DRAINS: Final = (2, 8, 32)
 MINUTE: Final = timedelta(minutes=1)
-BASE: Final = Scenario(jobs=HUNDRED_MILLION, cores=16, until=180, warm_up=60)
+BASE: Final = Scenario(jobs=HUNDRED_MILLION, cores=16, until=90, warm_up=30)
 LIMITED: Final = replace(BASE, until=420, warm_up=120)
 """A limit per minute needs more of them for a mean."""
 SMALL_LEASES: Final = DrainOptions(jobs_per_lease=256)
@@ -50,7 +50,7 @@ STUDIES: Final = (
     Study("20 requests a minute (the default)", replace(LIMITED, provider=_limited(20))),
 )
 
-_EIGHT: Final = replace(LIMITED, drains=8)
+_EIGHT: Final = replace(BASE, drains=8, until=180)
 REMEDIES: Final = {
     "8 drains, as they are": _EIGHT,
     "32 requests at once in each": replace(_EIGHT, options=DrainOptions(requests_at_once=32)),
@@ -64,11 +64,12 @@ REMEDIES: Final = {
     "1 % of the requests failing": replace(_EIGHT, provider=Provider(failing=0.01)),
     "10 % of the requests failing": replace(_EIGHT, provider=Provider(failing=0.1)),
     "every drain dies once in ten hours": replace(
-        _EIGHT, deaths_per_hour=0.1, until=3600, warm_up=600
+        _EIGHT, deaths_per_hour=0.1, until=2000, warm_up=200
     ),
-    "1 M tokens a minute": replace(_EIGHT, provider=_limited(3_000, 10**6)),
+    "1 M tokens a minute": replace(LIMITED, drains=8, provider=_limited(3_000, 10**6)),
     "1 M tokens a minute, 500 texts in a request": replace(
-        _EIGHT,
+        LIMITED,
+        drains=8,
         provider=_limited(3_000, 10**6),
         options=DrainOptions(jobs_per_request=500),
     ),
@@ -80,12 +81,10 @@ WHOLE: Final = Scenario(
 )
 """From the first job to the last, nothing extrapolated."""
 
-DEATH: Final = replace(BASE, death_at=60.0, until=2400.0)
+DEATH: Final = replace(BASE, death_at=60.0, until=900.0)
 """One drain dies."""
 QUIET: Final = 40_000
 """Jobs for each drain: all but those of the dead one are done when its leases expire."""
-FULL_HANDS: Final = 10_240
-"""What a drain holds at most: four requests under way and one batch ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,8 @@ class Recovery:
 
     drains: int
     held: int
+    full_hands: int
+    """What a drain holds at most: all its requests, and one batch ahead."""
     available: float
     """Seconds until the first of them could be leased again."""
     per_second: float
@@ -128,6 +129,7 @@ def recoveries(name: str, costs: Costs) -> Iterator[Recovery]:
         yield Recovery(
             drains,
             death.jobs,
+            (scenario.options.requests_at_once + 1) * scenario.options.jobs_per_lease,
             available,
             (death.jobs - death.left) / (death.last - death.first),
         )
