@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from benchmarks.simulation.database import TIMEOUT
 from benchmarks.simulation.run import Result
@@ -71,6 +71,10 @@ def _save(figure: Figure, axes: Axes, name: str) -> None:
     axes.set_xticks([tick for tick in ticks if low <= tick <= high])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.legend(fontsize=7)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    # Below the plot: inside it would lie on one of the lines.
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
     figure.savefig(FOLDER / name, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
