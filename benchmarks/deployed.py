@@ -40,7 +40,7 @@ SETTINGS: Final = {
     "EMBED_RECONCILE_INTERVAL": "60000",
 }
 NEEDED: Final = {"EMBED_JOB_RETENTION_DAYS": "14", "EMBEDDING_PROVIDER": "mock"}
-"""Without it the code location does not load."""
+"""What the code location needs to load without a warning."""
 NEAREST: Final[LiteralString] = """
 CALL db.index.vector.queryNodes('entity_embeddings', 5, $vector) YIELD node
 WHERE node.name = $uid RETURN node.name AS uid

@@ -19,12 +19,12 @@ from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Connection, open_driver
 from embed_pipeline.store.queue import Queue, open_queue
+from embed_pipeline.store.schema_objects import ENTITY_VECTOR_INDEX_NAME
 
 MODEL: Final = "benchmark"
 DIMENSIONS: Final = 1536
 BATCH: Final = 500
 PAGE: Final = 2_000
-VECTOR_INDEX: Final = "entity_embeddings"
 
 CREATE_ENTITIES: Final[LiteralString] = """
 UNWIND range($first, $last) AS n
@@ -62,7 +62,7 @@ class Site:
         """Make the graph anew."""
         await self.clear()
         # A new index each time: what was deleted from one is still in its files.
-        await self.run("DROP INDEX $name IF EXISTS", name=VECTOR_INDEX)
+        await self.run("DROP INDEX $name IF EXISTS", name=ENTITY_VECTOR_INDEX_NAME)
         await schema.install(
             self.driver,
             database=self.connection.database,
@@ -70,7 +70,7 @@ class Site:
             dimensions=DIMENSIONS,
         )
         if not has_index:
-            await self.run("DROP INDEX $name IF EXISTS", name=VECTOR_INDEX)
+            await self.run("DROP INDEX $name IF EXISTS", name=ENTITY_VECTOR_INDEX_NAME)
         for first in range(0, entities, PAGE):
             last = min(first + PAGE, entities) - 1
             await self.run(CREATE_ENTITIES, first=first, last=last)

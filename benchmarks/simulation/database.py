@@ -9,13 +9,10 @@ from benchmarks.simulation.kernel import Clock, Steps
 from benchmarks.simulation.resources import Lock, Processors
 from benchmarks.simulation.scenario import Scenario
 from embed_pipeline.domain.rate_window import Window
-from embed_pipeline.store.database import TRANSACTION_TIMEOUT
+from embed_pipeline.store.database import TRANSACTION_PATIENCE, TRANSACTION_TIMEOUT
 
 TIMEOUT: Final = TRANSACTION_TIMEOUT.total_seconds()
-PATIENCE: Final = 30.0
-"""A transaction is repeated for so long (``Database.patience``), then the drain ends."""
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
+PATIENCE: Final = TRANSACTION_PATIENCE.total_seconds()
 CHANGE: Final = 5
 """Round trips of a transaction that locks, reads, writes and commits."""
 QUESTION: Final = 2

@@ -6,17 +6,11 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.simulation.costs import Cost
-from benchmarks.simulation.database import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    PATIENCE,
-    TIMEOUT,
-    Client,
-    Database,
-)
+from benchmarks.simulation.database import PATIENCE, TIMEOUT, Client, Database
 from benchmarks.simulation.jobs import Jobs
 from benchmarks.simulation.kernel import Clock, Event, Process, Steps
 from benchmarks.simulation.scenario import Scenario
+from embed_pipeline.store.database import FIRST_PAUSE, LONGEST_PAUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +45,8 @@ class Life:
             process.kill()
 
     def _start(self, steps: Steps) -> Process:
-        process = Process(self._clock, steps)
+        process = self._clock.start(steps)
         self._processes.add(process)
-        self._clock.at(self._clock.now, process.resume)
         return process
 
     def _transaction(self, make: Callable[[], Steps]) -> Steps:

@@ -1,14 +1,13 @@
 """What is simulated: how many drains, on what, with which provider, and what goes wrong."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final
 
+from benchmarks.contestants import UNLIMITED
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.worker.options import DrainOptions
 
-UNLIMITED: Final = RateLimits(requests=1_000_000, interval=timedelta(seconds=1))
 FOR_EVER: Final = float("inf")
 
 

@@ -31,6 +31,11 @@ Clock = Callable[[], datetime]
 TRANSACTION_TIMEOUT: Final = timedelta(seconds=10)
 """A worker suspended inside a transaction blocks all others until it ends (measured: for ever
 without, 5.08 s with a timeout of 5)."""
+TRANSACTION_PATIENCE: Final = timedelta(seconds=30)
+"""A transaction that was ended is repeated for so long."""
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between two tries; each is twice as long as the one before."""
 _REPEATABLE: Final = (
     neo4j_errors.ServiceUnavailable,  # IncompleteCommit is one
     neo4j_errors.SessionExpired,
@@ -52,7 +57,7 @@ class Database:
     name: str = "neo4j"
     clock: Clock | None = None
     timeout: timedelta = TRANSACTION_TIMEOUT
-    patience: timedelta = timedelta(seconds=30)
+    patience: timedelta = TRANSACTION_PATIENCE
     bookmarks: AsyncBookmarkManager = field(
         default_factory=AsyncGraphDatabase.bookmark_manager, repr=False, compare=False
     )
@@ -81,7 +86,7 @@ class Database:
         bounded = unit_of_work(timeout=seconds)(work)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience.total_seconds()
-        pause = 0.05
+        pause = FIRST_PAUSE
         while True:
             try:
                 # The driver waits for ever on a connection that is open but silent.
@@ -96,7 +101,7 @@ class Database:
                     raise
                 logger.info("repeating a transaction after %s", type(error).__name__)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            pause = min(pause * 2, 1.0)
+            pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def _is_repeatable(error: Exception) -> bool:
