@@ -15,7 +15,7 @@ from embed_pipeline.domain.ports import JobStore
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.text import memento_text, recipe_of, render_for, text_hash
-from embed_pipeline.store.records import QuietList
+from embed_pipeline.store.database import QuietList
 from embed_pipeline.worker.engine import Drain, Parts
 from embed_pipeline.worker.options import DrainOptions
 

@@ -80,18 +80,18 @@ async def _jobs_for(
         entities = await queue.database.read(
             lambda tx, page=page: read_entities(tx, queue.config, sorted(set(page)))
         )
-        unknown += [key for key in page if not entities[key]["exists"]]
+        unknown += [key for key in page if not entities[key].exists]
         jobs += [
             NewJob(
                 key,
                 settings.model,
-                entities[key]["version"],
+                entities[key].version,
                 priority=priority,
-                text_hash=queue.config.hash_of(entities[key]["text"]),
+                text_hash=queue.config.hash_of(entities[key].text),
                 force=force,
             )
             for key in page
-            if entities[key]["exists"]
+            if entities[key].exists
         ]
     if unknown:
         names = ", ".join(repr(key) for key in unknown[:5])

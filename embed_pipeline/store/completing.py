@@ -15,8 +15,8 @@ from embed_pipeline.store.changes import BY_QUEUE, Change, back_to_pending, ende
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_worker import FINISH_JOBS, LOCK_JOBS
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
-from embed_pipeline.store.loading import ending_reason, has_no_entity, read_entities
-from embed_pipeline.store.records import Properties, QuietList, is_held, settled_as
+from embed_pipeline.store.loading import CurrentEntity, ending_reason, read_entities
+from embed_pipeline.store.records import Properties, is_held, settled_as
 from embed_pipeline.store.shape import for_shape
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
@@ -138,15 +138,15 @@ def check_vector(vector: Sequence[float] | None, *, dimensions: int | None = Non
 
 
 def _misfit(
-    row: Completion, entities: Mapping[str, Mapping[str, Any]], config: QueueConfig
+    row: Completion, entities: Mapping[str, CurrentEntity], config: QueueConfig
 ) -> CompletionOutcome | None:
     """Why a vector must not stand on the locked entity, or ``None``."""
     entity = entities[row.lease.entity_uid]
-    if has_no_entity(entity):
+    if not entity.can_be_meant:
         return CompletionOutcome.GONE
-    if entity["version"] != row.lease.version:
+    if entity.version != row.lease.version:
         return CompletionOutcome.SUPERSEDED
-    if config.hash_of(entity["text"]) != row.text_hash:
+    if config.hash_of(entity.text) != row.text_hash:
         return CompletionOutcome.MOVED
     return None
 
@@ -154,7 +154,7 @@ def _misfit(
 def _judge(
     job: Properties | None,
     row: Completion,
-    entities: Mapping[str, Mapping[str, Any]],
+    entities: Mapping[str, CurrentEntity],
     config: QueueConfig,
 ) -> CompletionOutcome:
     if is_held(job, row.lease):
@@ -164,7 +164,7 @@ def _judge(
 
 
 def _change(
-    job: Properties, outcome: CompletionOutcome, entities: Mapping[str, Any], now: int
+    job: Properties, outcome: CompletionOutcome, entities: Mapping[str, CurrentEntity], now: int
 ) -> Change:
     if outcome is CompletionOutcome.MOVED:
         return back_to_pending(job, Move.RELEASE, now=now, is_refunded=True, settled_as=outcome)
@@ -207,7 +207,7 @@ async def _write_vectors(
         }
         for row in completions
     ]
-    full = QuietList(row for row in rows if row["vector"] is not None)
+    full = [row for row in rows if row["vector"] is not None]
     empty = [row for row in rows if row["vector"] is None]
     if full:
         statement = for_shape(cypher.WRITE_VECTORS, config.shape)

@@ -34,7 +34,7 @@ OPTIONAL MATCH (entity:%label% {%key%: uid}) USING INDEX entity:%label%(%key%)
 WHERE entity.%valid_to% IS NULL
 WITH uid, entity IS NOT NULL AS exists, coalesce(entity.%version%, 1) AS version,
   entity {%text%} AS text
-RETURN collect({uid: uid, exists: exists, version: version, text: text}) AS entities
+RETURN collect([uid, exists, version, text]) AS entities
 """
 """What decides whether a vector still fits: version and text of the current entity."""
 

@@ -1,7 +1,7 @@
 """How a worker gets at the entities of its jobs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.results import EntityFate, LoadedEntity
@@ -15,6 +15,22 @@ from embed_pipeline.store.shape import for_shape
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 _NOTHING_LEFT: Final = (EntityFate.GONE, EntityFate.SUPERSEDED)
+
+
+class CurrentEntity(NamedTuple):
+    """What decides whether a vector still fits; ``READ_ENTITIES`` says it of each key."""
+
+    exists: bool
+    version: Any
+    """A whole number, unless somebody wrote something else."""
+    text: Properties
+    is_ambiguous: bool = False
+    """Several current entities have the key, and they differ."""
+
+    @property
+    def can_be_meant(self) -> bool:
+        """Whether there is one entity that a job with this key means."""
+        return self.exists and not self.is_ambiguous
 
 
 async def load(
@@ -74,40 +90,35 @@ async def find_vectors(
 
 async def read_entities(
     tx: Transaction, config: QueueConfig, uids: list[str]
-) -> dict[str, Mapping[str, Any]]:
-    """What decides whether a vector still fits, by uid."""
+) -> dict[str, CurrentEntity]:
+    """Read the current entities, by uid."""
     record = await fetch_one(tx, for_shape(cypher.READ_ENTITIES, config.shape), uids=uids)
-    entities: dict[str, Mapping[str, Any]] = {}
-    for entity in record["entities"]:
-        uid = entity["uid"]
+    entities: dict[str, CurrentEntity] = {}
+    for uid, *values in record["entities"]:
+        entity = CurrentEntity(*values)
         # The vector of one of them would stand on the other too.
         is_ambiguous = uid in entities and entities[uid] != entity
-        entities[uid] = {**entity, "ambiguous": True} if is_ambiguous else entity
+        entities[uid] = entity._replace(is_ambiguous=True) if is_ambiguous else entity
     return entities
 
 
-def ending_reason(job: Properties, entities: Mapping[str, Mapping[str, Any]]) -> str:
+def ending_reason(job: Properties, entities: Mapping[str, CurrentEntity]) -> str:
     """Why a job with nothing left to embed ends."""
     entity = entities[job["entity_uid"]]
-    if not entity["exists"]:
+    if not entity.exists:
         return "entity deleted"
-    if entity.get("ambiguous"):
+    if entity.is_ambiguous:
         return "several current entities have this key, with different texts; make it unique"
-    version = entity["version"]
+    version = entity.version
     if type(version) is not int:
         return f"the version of the entity is {version!r:.50}, not a whole number"
     return f"superseded by version {version}"
 
 
-def has_no_entity(entity: Mapping[str, Any]) -> bool:
-    """Say whether there is no entity that a job with this key can mean."""
-    return not entity["exists"] or "ambiguous" in entity
-
-
-def _fate(lease: Lease, entities: Mapping[str, Mapping[str, Any]]) -> LoadedEntity:
+def _fate(lease: Lease, entities: Mapping[str, CurrentEntity]) -> LoadedEntity:
     entity = entities[lease.entity_uid]
-    if has_no_entity(entity):
+    if not entity.can_be_meant:
         return LoadedEntity(lease, EntityFate.GONE)
-    if entity["version"] != lease.version:
+    if entity.version != lease.version:
         return LoadedEntity(lease, EntityFate.SUPERSEDED)
-    return LoadedEntity(lease, EntityFate.CURRENT, entity["text"])
+    return LoadedEntity(lease, EntityFate.CURRENT, entity.text)

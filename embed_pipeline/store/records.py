@@ -18,17 +18,6 @@ LABELS: Final = {
 Properties = Mapping[str, Any]
 
 
-class QuietList(list[Any]):
-    """A list whose ``repr`` is short.
-
-    The driver formats the parameters of every statement for a debug line, also when nobody reads
-    it: raw writes of 1,536-float rows go from 703/s to 3,909/s when there is nothing to format.
-    """
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} rows>"
-
-
 def to_job(properties: Properties) -> Job:
     """Read a job node."""
     category = properties.get("error_category")
