@@ -10,14 +10,12 @@ from typing import Any, Final, LiteralString, TypeVar
 
 from neo4j import (
     AsyncDriver,
-    AsyncGraphDatabase,
     AsyncManagedTransaction,
     AsyncTransaction,
     Record,
     unit_of_work,
 )
 from neo4j import exceptions as neo4j_errors
-from neo4j.api import AsyncBookmarkManager
 
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.store.connection import ENDED_BY_SERVER
@@ -49,8 +47,6 @@ class Database:
     """A database, and the time it lives in.
 
     ``clock`` is for tests; without it every statement asks the server for the time.
-    ``bookmarks`` make a reader of a cluster wait for what was written here: a lease that it has not
-    heard of yet would look lost.
     """
 
     driver: AsyncDriver = field(repr=False)
@@ -58,9 +54,6 @@ class Database:
     clock: Clock | None = None
     timeout: timedelta = TRANSACTION_TIMEOUT
     patience: timedelta = TRANSACTION_PATIENCE
-    bookmarks: AsyncBookmarkManager = field(
-        default_factory=AsyncGraphDatabase.bookmark_manager, repr=False, compare=False
-    )
 
     @property
     def now_ms(self) -> int | None:
@@ -76,8 +69,17 @@ class Database:
         return await self._until_it_works(work, write=True)
 
     async def read(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
-        """Run ``work`` in a read transaction."""
+        """Run ``work`` in a read transaction; a follower in a cluster may be behind."""
         return await self._until_it_works(work, write=False)
+
+    async def read_latest(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
+        """Run ``work``, which only reads, where every write is known: on the leader.
+
+        A lease that a follower has not heard of yet would look lost. A bookmark would make it wait,
+        but also make every transaction wait for all commits before it: measured, a lease then
+        waited for the vector index that other drains were writing.
+        """
+        return await self.write(work)
 
     async def _until_it_works(
         self, work: Callable[[Transaction], Awaitable[Result]], *, write: bool
@@ -91,9 +93,7 @@ class Database:
             try:
                 # The driver waits for ever on a connection that is open but silent.
                 async with asyncio.timeout(2 * seconds):
-                    async with self.driver.session(
-                        database=self.name, bookmark_manager=self.bookmarks
-                    ) as session:
+                    async with self.driver.session(database=self.name) as session:
                         run = session.execute_write if write else session.execute_read
                         return await run(bounded)
             except (*_REPEATABLE, neo4j_errors.ClientError) as error:

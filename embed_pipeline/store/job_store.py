@@ -119,7 +119,7 @@ class Neo4jJobStore:
         if not leases:
             return Beat()
         rows = lease_rows(leases)
-        return await self.database.read(lambda tx: _look(tx, leases, rows))
+        return await self.database.read_latest(lambda tx: _look(tx, leases, rows))
 
     async def load(self, leases: Sequence[Lease]) -> list[LoadedEntity]:
         """Read the entities; jobs of vanished or newer ones are cancelled at once."""

@@ -68,7 +68,7 @@ async def load(
         await count(tx, config.queue, counts, token=token)
         return loaded
 
-    loaded = await database.read(look)
+    loaded = await database.read_latest(look)
     if loaded and all(x.fate is EntityFate.CURRENT for x in loaded):
         return loaded
     return await write_once(database, config.queue, token, cancel)

@@ -1,45 +1,53 @@
-"""What transactions know of each other."""
+"""Where transactions run in a cluster."""
 
+from datetime import timedelta
 from typing import Any
 
-from embed_pipeline.store.database import Database, Transaction, fetch
-from tests.queue_harness import Neo4jUnderTest
+import pytest
+
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import Database
+from embed_pipeline.store.job_store import Neo4jJobStore
+from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
 
 class Noticing:
-    """A driver that notes with which bookmarks sessions begin."""
+    """A driver that notes what is asked of the leader, and what any member may answer."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
-        self.begun_with: list[set[str]] = []
+        self.options: list[dict[str, Any]] = []
+        self.asked: list[str] = []
 
     def session(self, **options: Any) -> Any:
+        self.options.append(options)
         session = self.driver.session(**options)
-        run_read = session.execute_read
+        run_read, run_write = session.execute_read, session.execute_write
 
         async def execute_read(work: Any) -> Any:
-            manager = options["bookmark_manager"]
-            self.begun_with.append(set(await manager.get_bookmarks()))
+            self.asked.append("anybody")
             return await run_read(work)
 
-        session.execute_read = execute_read
+        async def execute_write(work: Any) -> Any:
+            self.asked.append("leader")
+            return await run_write(work)
+
+        session.execute_read, session.execute_write = execute_read, execute_write
         return session
 
 
-async def test_a_reader_of_a_cluster_waits_for_what_was_written_here(
-    queue: Neo4jUnderTest,
+@pytest.mark.parametrize("question", ["check", "load"])
+async def test_a_worker_asks_the_leader_about_its_leases(
+    queue: Neo4jUnderTest, question: str
 ) -> None:
     driver: Any = Noticing(queue.driver)
-    database = Database(driver, queue.database)
+    jobs = Neo4jJobStore(Database(driver, queue.database), QueueConfig(dimensions=DIMENSIONS))
+    await queue.given_jobs("ada")
+    duration = timedelta(minutes=1)
+    batch = await jobs.lease(owner="o", model=MODEL, limit=1, duration=duration)
 
-    async def touch(tx: Transaction) -> None:
-        await fetch(tx, "MATCH (q:EmbedQueue) SET q._lock = 1")
+    await getattr(jobs, question)([leased.lease for leased in batch.jobs])
 
-    await database.read(lambda tx: fetch(tx, "RETURN 1"))
-    await database.write(touch)
-    written = set(await database.bookmarks.get_bookmarks())
-    await database.read(lambda tx: fetch(tx, "RETURN 1"))
-
-    [before, after] = driver.begun_with
-    assert after == written
-    assert after != before
+    assert driver.asked == ["leader", "leader"]
+    # With bookmarks each would wait for all commits before it, also for those of others.
+    assert driver.options == [{"database": queue.database}] * 2
