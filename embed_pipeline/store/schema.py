@@ -17,6 +17,7 @@ from embed_pipeline.store.schema_objects import (
     ENTITY_VECTOR_INDEX,
     ENTITY_VECTOR_INDEX_NAME,
     MIGRATIONS,
+    OLDEST_BESIDE,
     RECORD_VERSION,
     SCHEMA_NAME,
     SCHEMA_VERSION,
@@ -91,7 +92,7 @@ async def install(
     Raises:
         SchemaError: the database holds something that contradicts; nothing else was changed.
     """
-    version = await _stored_version(driver, database)
+    version, _ = await _stored_version(driver, database)
     if version is not None and version > SCHEMA_VERSION:
         raise SchemaError(too_new(version))
     found = await _show(driver, database)
@@ -111,6 +112,7 @@ async def install(
         RECORD_VERSION,
         name=SCHEMA_NAME,
         version=SCHEMA_VERSION,
+        oldest=OLDEST_BESIDE,
         label=shape.label,
         vector=shape.vector,
         dimensions=dimensions,
@@ -131,12 +133,13 @@ async def install(
 
 async def inspect(driver: AsyncDriver, *, database: str, shape: EntityShape) -> SchemaState:
     """Say what is there; changes nothing."""
-    version = await _stored_version(driver, database)
+    version, oldest = await _stored_version(driver, database)
     found = await _show(driver, database)
     wanted = schema_objects(shape)
     vector = next((f for f in found if f.is_like(wanted[-1])), None)
     return SchemaState(
         version=version,
+        oldest=oldest,
         missing=tuple(o.name for o in wanted if not any(f.is_like(o) for f in found)),
         not_online=tuple(
             f.name for f in found if f.state != "ONLINE" and any(f.is_like(o) for o in wanted)
@@ -222,11 +225,16 @@ async def _await_online(
             pause = min(pause * 2, 1.0)
 
 
-async def _stored_version(driver: AsyncDriver, database: str) -> int | None:
-    records = await _execute(driver, database, STORED_VERSION, name=SCHEMA_NAME)
-    version = records[0]["version"]
-    # What is no number was not written by any installation: install again.
-    return version if version is None or type(version) is int else 0
+async def _stored_version(driver: AsyncDriver, database: str) -> tuple[int | None, int]:
+    """The version of the schema, and the oldest that a program must know."""
+    [record] = await _execute(driver, database, STORED_VERSION, name=SCHEMA_NAME)
+    version, oldest = record["version"], record["oldest"]
+    if version is None:
+        return None, 0
+    if type(version) is not int or type(oldest) is not int:
+        # What is no number was not written by any installation: install again.
+        return 0, 0
+    return version, oldest
 
 
 async def _show(driver: AsyncDriver, database: str) -> list[FoundIndex]:

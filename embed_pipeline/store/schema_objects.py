@@ -11,6 +11,12 @@ from typing import Final, LiteralString
 
 SCHEMA_NAME: Final = "embed_pipeline"
 SCHEMA_VERSION: Final = 1
+OLDEST_BESIDE: Final = 1
+"""The oldest schema that a program may know to work on one of ``SCHEMA_VERSION``.
+
+A migration that only adds leaves it as it is: programs of both versions work side by side while
+machines are updated one after the other. One that old statements cannot live with raises it.
+"""
 
 
 class Kind(StrEnum):
@@ -113,14 +119,14 @@ RETURN name, type, state, labelsOrTypes, properties, options, owningConstraint, 
 
 STORED_VERSION: Final[LiteralString] = """
 OPTIONAL MATCH (schema:EmbedSchema {name: $name})
-RETURN schema.version AS version
+RETURN schema.version AS version, coalesce(schema.oldest, schema.version) AS oldest
 """
 
 RECORD_VERSION: Final[LiteralString] = """
 MERGE (schema:EmbedSchema {name: $name})
 ON CREATE SET schema.installed_at = datetime.realtime().epochMillis
-SET schema.version = $version, schema.label = $label, schema.vector = $vector,
-    schema.dimensions = $dimensions
+SET schema.version = $version, schema.oldest = $oldest, schema.label = $label,
+    schema.vector = $vector, schema.dimensions = $dimensions
 MERGE (queue:EmbedQueue {name: $queue})
 ON CREATE SET queue.slots = 0, queue.turns = 0, queue.paused = false, queue.breaker = 'closed'
 MERGE (counters:EmbedCounters {name: $queue})

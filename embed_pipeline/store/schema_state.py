@@ -50,6 +50,8 @@ class SchemaState:
     missing: tuple[str, ...]
     not_online: tuple[str, ...]
     vector_index: VectorIndex | None
+    oldest: int = 0
+    """What a program must know at least to work on it."""
     failed: tuple[str, ...] = ()
     """Those of ``not_online`` that never will be."""
 
@@ -59,7 +61,7 @@ class SchemaState:
         if self.version is None or self.missing:
             lacking = ", ".join(self.missing) or "its version node"
             return f"the schema lacks {lacking}; run 'embed-pipeline init'"
-        if self.version > SCHEMA_VERSION:
+        if self.oldest > SCHEMA_VERSION:
             return too_new(self.version)
         if self.version < SCHEMA_VERSION:
             return f"the schema is of version {self.version}; run 'embed-pipeline init'"

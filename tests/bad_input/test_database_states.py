@@ -37,7 +37,10 @@ Break = tuple[LiteralString, ...]
 SCHEMAS: dict[str, tuple[Break, str]] = {
     "no version": (("MATCH (s:EmbedSchema) DELETE s",), "lacks its version node; run 'embed-pip"),
     "older": (("MATCH (s:EmbedSchema) SET s.version = 0",), "of version 0; run 'embed-pipeline in"),
-    "newer": (("MATCH (s:EmbedSchema) SET s.version = 99",), "of version 99, this program knows"),
+    "newer": (
+        ("MATCH (s:EmbedSchema) SET s.version = 99, s.oldest = 99",),
+        "of version 99, this program knows",
+    ),
     "no number": (("MATCH (s:EmbedSchema) SET s.version = 'one'",), "of version 0; run 'embed-pip"),
     "a constraint missing": (("DROP CONSTRAINT embed_job_key",), "lacks embed_job_key; run"),
     "an index missing": (("DROP INDEX embed_pending_age",), "lacks embed_pending_age; run"),
@@ -77,7 +80,10 @@ async def breakable(queue: Neo4jUnderTest) -> AsyncIterator[Neo4jUnderTest]:
     """A queue with a job in it, whose schema a test may spoil."""
     await queue.given_jobs("ada")
     yield queue
-    await queue.run("MATCH (s:EmbedSchema) SET s.version = $version", version=SCHEMA_VERSION)
+    await queue.run(
+        "MATCH (s:EmbedSchema) SET s.version = $version, s.oldest = $version",
+        version=SCHEMA_VERSION,
+    )
     await queue.run("MATCH (e:Entity) DETACH DELETE e")
     for name in ("embed_entity_key", "entity_embeddings"):
         await queue.run("DROP INDEX $name IF EXISTS", name=name)

@@ -93,15 +93,29 @@ async def test_duplicates_in_the_data_are_named(bare: Neo4jUnderTest) -> None:
 
 
 async def test_a_newer_schema_is_left_alone(queue: Neo4jUnderTest) -> None:
-    await queue.run("MATCH (s:EmbedSchema) SET s.version = 99")
+    await queue.run("MATCH (s:EmbedSchema) SET s.version = 99, s.oldest = 99")
 
     with pytest.raises(SchemaError, match="update embed-pipeline"):
         await install(queue)
 
     state = await schema.inspect(queue.driver, database=queue.database, shape=SHAPE)
-    await queue.run("MATCH (s:EmbedSchema) SET s.version = $version", version=SCHEMA_VERSION)
+    await queue.run(
+        "MATCH (s:EmbedSchema) SET s.version = $version, s.oldest = $version",
+        version=SCHEMA_VERSION,
+    )
     assert state.problem is not None
     assert "99" in state.problem
+
+
+async def test_a_newer_schema_that_only_adds_is_worked_on(queue: Neo4jUnderTest) -> None:
+    await queue.run("MATCH (s:EmbedSchema) SET s.version = 99, s.oldest = $v", v=SCHEMA_VERSION)
+
+    state = await schema.inspect(queue.driver, database=queue.database, shape=SHAPE)
+    with pytest.raises(SchemaError, match="update embed-pipeline"):
+        await install(queue)
+
+    await queue.run("MATCH (s:EmbedSchema) SET s.version = $v", v=SCHEMA_VERSION)
+    assert state.problem is None
 
 
 async def test_a_missing_constraint_is_named(queue: Neo4jUnderTest) -> None:
