@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.site import Site, opened
 from embed_pipeline.store.connection import Connection
+from embed_pipeline.wiring import set_loaded_modules_aside
 
 Work = Callable[..., Awaitable[Any]]
 
@@ -68,6 +69,8 @@ def _serve(pipe: Pipe, connection: Connection) -> None:
 
 async def _work_for_ever(pipe: Pipe, connection: Connection) -> None:
     async with opened(connection) as site:
+        # As in every process that drains.
+        set_loaded_modules_aside()
         while True:
             try:
                 work, share = await asyncio.to_thread(pipe.recv)

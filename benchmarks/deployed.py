@@ -167,17 +167,14 @@ def _all_at_once(connection: Connection, dagster: Deployment, plan: Plan) -> Ite
     """A large backlog, from the moment it may be worked on to its last completion."""
     jobs = plan.end_to_end_jobs
     on_site(connection, _prepare_backlog, jobs)
+    limit = _limit(connection, plan)
+    on_site(connection, Site.reset, jobs, jobs=True)
     dagster.wait_until_idle()
     on_site(connection, _resume)
     began = time.monotonic()
     dagster.wait_until(lambda: _completed(dagster) >= jobs, "the backlog is done", seconds=20 * 60)
     seconds = time.monotonic() - began
     runs = len([run for run in dagster.ui.runs() if run.created >= time.time() - seconds - 5])
-    on_site(connection, Site.reset, jobs, jobs=False)
-    with hired(WRITERS, connection) as crew:
-        share = jobs // WRITERS
-        parts = [(n * share, (n + 1) * share) for n in range(WRITERS)]
-        limit = crew.work(write, *parts).seconds
     on_site(connection, Site.clear)
     asked = jobs / 2048 * LATENCY
     yield Line(
@@ -193,7 +190,14 @@ def _all_at_once(connection: Connection, dagster: Deployment, plan: Plan) -> Ite
 async def _prepare_backlog(site: Site, jobs: int) -> None:
     await site.queue.switch.pause(by="benchmark")
     await site.prepare(jobs, has_index=True)
-    await site.reset(jobs, jobs=True)
+
+
+def _limit(connection: Connection, plan: Plan) -> float:
+    """Seconds that plain writes would take for as many vectors as there are jobs."""
+    with hired(WRITERS, connection) as crew:
+        share = plan.limit_jobs // WRITERS
+        parts = [(n * share, (n + 1) * share) for n in range(WRITERS)]
+        return crew.work(write, *parts).seconds * plan.end_to_end_jobs / plan.limit_jobs
 
 
 async def _resume(site: Site) -> None:

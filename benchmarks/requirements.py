@@ -51,9 +51,12 @@ def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
     ours: list[float] = []
     on_site(connection, Site.prepare, plan.entities, has_index=False)
     with hired(RIVALS, connection) as crew:
-        for _ in range(plan.rounds):
-            plain.append(_plain_rate(crew, connection, plan))
-            ours.append(_our_rate(crew, connection, plan))
+        for number in range(plan.rounds + 1):
+            pair = _plain_rate(crew, connection, plan), _our_rate(crew, connection, plan)
+            # The first round warms up the server and its plans.
+            if number:
+                plain.append(pair[0])
+                ours.append(pair[1])
         twice = _doubles(crew, connection, plan, lease_plainly)
         ours_twice = _doubles(crew, connection, plan, lease_fenced)
     yield Line(

@@ -1,6 +1,7 @@
 """Settings in, parts out: the one place where the layers get their values."""
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import AsyncGenerator
@@ -127,6 +128,16 @@ def owner_of(run_id: str) -> str:
     return f"{run_id}/{socket.gethostname()}/{os.getpid()}"
 
 
+def set_loaded_modules_aside() -> None:
+    """Let the garbage collector pass over everything that is there before the work begins.
+
+    Dagster alone is 180,000 objects that stay; looking at what stays again and again was a tenth of
+    a drain's processor time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @asynccontextmanager
 async def opened_drain(
     settings: Settings,
@@ -143,6 +154,7 @@ async def opened_drain(
     """
     try:
         async with opened_queue(settings, for_drain=True) as queue:
+            set_loaded_modules_aside()
             yield queue, _drain(settings, queue, embedder, owner=owner, options=options, stop=stop)
     finally:
         await embedder.close()

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from benchmarks import limit
 from benchmarks.contestants import drain
-from benchmarks.crew import Crew, hired
+from benchmarks.crew import hired
 from benchmarks.limit import CREW, OWNER, SLOW
 from benchmarks.plan import Plan
 from benchmarks.simulation.costs import FILE, Costs
@@ -65,35 +66,31 @@ def predicted(setup: Setup, costs: Costs, jobs: int) -> float:
 
 def lines(connection: Connection, neo4j_pid: int, plan: Plan, *, write: bool) -> Iterator[Line]:
     """Measure the steps, foretell whole drains, and measure those too."""
-    with hired(CREW, connection) as crew:
-        # A server that has not compiled yet needs three times as long for each statement.
-        on_site(connection, Site.prepare, plan.entities, has_index=False)
-        _measured(crew, connection, SETUPS[0], plan.entities, rounds=plan.warm_up)
-        costs = measured_costs(connection, neo4j_pid, plan)
-        if write:
-            FILE.write_text(costs.written(), encoding="utf-8")
-        on_site(connection, Site.prepare, plan.entities, has_index=False)
-        for setup in SETUPS:
-            jobs = plan.entities // setup.share
-            rates = _measured(crew, connection, setup, jobs, rounds=plan.rounds)
-            rate = predicted(setup, costs, jobs)
-            yield Line(
-                9,
-                f"{setup}: predicted by the simulation, against measured",
-                f"{per_second([rate])} against {per_second(rates)}",
-                [rate / other for other in rates],
-                AGREES,
-            )
+    one = limit.measure(connection, plan, has_index=False)["drain"]
+    slow = limit.one_and_four(connection, plan)
+    costs = measured_costs(connection, neo4j_pid, plan)
+    if write:
+        FILE.write_text(costs.written(), encoding="utf-8")
+    measured = (one, _four_drains(connection, plan), *slow)
+    for setup, rates in zip(SETUPS, measured, strict=True):
+        rate = predicted(setup, costs, plan.entities // setup.share)
+        yield Line(
+            9,
+            f"{setup}: predicted by the simulation, against measured",
+            f"{per_second([rate])} against {per_second(rates)}",
+            [rate / other for other in rates],
+            AGREES,
+        )
 
 
-def _measured(
-    crew: Crew, connection: Connection, setup: Setup, jobs: int, *, rounds: int
-) -> list[float]:
+def _four_drains(connection: Connection, plan: Plan) -> list[float]:
     rates: list[float] = []
-    for _ in range(rounds):
-        on_site(connection, Site.reset, jobs, jobs=True)
-        shares = [(f"{OWNER}/{n}", setup.latency, setup.texts) for n in range(setup.drains)]
-        rates.append(jobs / crew.work(drain, *shares).seconds)
+    on_site(connection, Site.prepare, plan.entities, has_index=False)
+    with hired(CREW, connection) as crew:
+        for _ in range(plan.rounds):
+            on_site(connection, Site.reset, plan.entities, jobs=True)
+            owners = [(f"{OWNER}/{n}",) for n in range(CREW)]
+            rates.append(plan.entities / crew.work(drain, *owners).seconds)
     return rates
 
 
