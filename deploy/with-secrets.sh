@@ -7,7 +7,7 @@
 # exported here is in no command line, no unit and no compose file.
 set -eu
 
-for name in NEO4J_PASSWORD OPENAI_API_KEY DAGSTER_PG_PASSWORD; do
+for name in NEO4J_PASSWORD OPENAI_API_KEY DAGSTER_PG_PASSWORD CELERY_BROKER_URL; do
     eval "file=\${${name}_FILE:-} given=\${${name}:-}"
     [ -n "$file" ] || continue
     if [ -n "$given" ]; then

@@ -1,4 +1,7 @@
-"""A deployment on several machines: each a group of processes that can lose its power."""
+"""A deployment on several machines: each a group of processes that can lose its power.
+
+Either with a code server on each, whose children the drains are, or with a worker of Celery.
+"""
 
 import os
 import signal
@@ -19,6 +22,7 @@ from tests.dagster_graphql import DagsterGraphQL
 from tests.project import BIN, ROOT
 
 PATIENCE_SECONDS = 120
+CELERY = ROOT / "deploy/celery"
 
 
 @dataclass
@@ -31,8 +35,12 @@ class Service:
     folder: Path
     process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
     def start(self) -> None:
-        with (self.folder / f"{self.name}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
                 cwd=self.folder,
@@ -60,12 +68,13 @@ class Service:
 
 @dataclass
 class Machines:
-    """Code servers by their names, and the machine of web server and daemon."""
+    """Code servers and workers of Celery by their names; web server and daemon have their own."""
 
     folder: Path
     environment: dict[str, str]
     port: int = field(default_factory=free_port)
     code_servers: dict[str, Service] = field(default_factory=dict)
+    workers: dict[str, Service] = field(default_factory=dict)
 
     @property
     def ui(self) -> DagsterGraphQL:
@@ -79,6 +88,12 @@ class Machines:
         module = ["--module-name", "embed_pipeline.definitions"]
         command = ["api", "grpc", "--host", "127.0.0.1", "--port", str(port), *module]
         self.code_servers[name] = self.service(name, "dagster", *command, **settings)
+
+    def add_worker(self, name: str) -> None:
+        command = ["--app", "dagster_celery.app", "worker", "--queues", "dagster"]
+        named = ["--hostname", f"{name}@%h", "--loglevel", "INFO"]
+        path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(CELERY)])}
+        self.workers[name] = self.service(name, "celery", *command, *named, **path)
 
     def service(self, name: str, program: str, *arguments: str, **settings: str) -> Service:
         environment = {**self.environment, **settings}
@@ -110,11 +125,21 @@ class Machines:
 
 @contextmanager
 def running_machines(
-    folder: Path, storage: str, environment: dict[str, str], code_servers: dict[str, dict[str, str]]
+    folder: Path,
+    storage: str,
+    environment: dict[str, str],
+    *,
+    code_servers: dict[str, dict[str, str]],
+    workers: tuple[str, ...] = (),
 ) -> Iterator[Machines]:
-    """Start everything; ``code_servers`` are the settings of each by its name."""
+    """Start everything; ``code_servers`` are the settings of each by its name.
+
+    With ``workers`` the drains are tasks of Celery; ``CELERY_BROKER_URL`` says where.
+    """
     instance = yaml.safe_load((ROOT / "deploy/docker/dagster.yaml").read_text())
     instance["storage"] = {"postgres": {"postgres_url": storage}}
+    if workers:
+        instance |= yaml.safe_load((CELERY / "run_launcher.yaml").read_text())
     (folder / "dagster.yaml").write_text(yaml.safe_dump(instance))
     home = {"DAGSTER_HOME": str(folder), "PYTHONPATH": str(ROOT)}
     machines = Machines(folder, {**without_own_settings(), **environment, **home})
@@ -126,6 +151,8 @@ def running_machines(
     (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": entries}))
     for name, settings in code_servers.items():
         machines.add_code_server(name, ports[name], **settings)
+    for name in workers:
+        machines.add_worker(name)
     workspace = ("-w", str(folder / "workspace.yaml"))
     office = [
         machines.service("web", "dagster-webserver", "-p", str(machines.port), *workspace),
@@ -138,7 +165,7 @@ def running_machines(
             check=True,
             capture_output=True,
         )
-        for service in (*machines.code_servers.values(), *office):
+        for service in (*machines.code_servers.values(), *machines.workers.values(), *office):
             stack.callback(service.kill)
             service.start()
         machines.wait_until_loaded()

@@ -11,9 +11,11 @@ import pytest
 from tests.deploy.files import DOCKER, SECRETS, SYSTEMD, giving_back, load
 
 UNITS = sorted(file.name for file in SYSTEMD.glob("*.service"))
-DRAINING = ["embed-pipeline-code@.service", "embed-pipeline-worker@.service"]
+PARENTS = ["embed-pipeline-celery.service", "embed-pipeline-code@.service"]
+DRAINING = [*PARENTS, "embed-pipeline-worker@.service"]
 COMMON = SYSTEMD / "embed-pipeline-.service.d/common.conf"
 NEEDED = {
+    "embed-pipeline-celery.service": SECRETS | {"CELERY_BROKER_URL"},
     "embed-pipeline-code@.service": SECRETS,
     "embed-pipeline-daemon.service": {"DAGSTER_PG_PASSWORD"},
     "embed-pipeline-metrics.service": {"NEO4J_PASSWORD"},
@@ -52,8 +54,9 @@ def test_drains_have_the_time_to_give_their_jobs_back(unit: str) -> None:
     assert timedelta(seconds=int(seconds)) > giving_back()
 
 
-def test_drains_below_a_code_server_are_told_to_stop() -> None:
-    assert settings(SYSTEMD / "embed-pipeline-code@.service", "KillMode") == ["control-group"]
+@pytest.mark.parametrize("unit", PARENTS)
+def test_drains_below_a_server_are_told_to_stop(unit: str) -> None:
+    assert settings(SYSTEMD / unit, "KillMode") == ["control-group"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Several machines without Kubernetes: code servers, PostgreSQL, one daemon; one machine dies."""
+"""Several machines without Kubernetes, and one of them dies: with code servers, and with Celery."""
 
 import os
 import time
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dagster_celery.tags import DAGSTER_CELERY_TASK_ID_TAG
 from neo4j import GraphDatabase
 
 from embed_pipeline.defs.runs import REPOSITORY_TAG
@@ -14,11 +15,12 @@ from embed_pipeline.local.config import Memory
 from embed_pipeline.local.temporary import temporary_server
 from tests.conftest import TestServer
 from tests.dagster_deployment import Graph
-from tests.machines import Machines, running_machines
+from tests.machines import Machines, Service, running_machines
 from tests.openai_server import KEY, OpenAIServer, openai_server
 from tests.postgres import running_postgres
 from tests.project import ROOT, Project
 from tests.queue_harness import DIMENSIONS
+from tests.redis_server import running_redis
 
 pytestmark = pytest.mark.skipif(
     "EMBED_PIPELINE_LONG" not in os.environ, reason="EMBED_PIPELINE_LONG=1 runs it"
@@ -31,7 +33,6 @@ SETTINGS = {
     "EMBED_JOB_LOCK_DURATION_MS": "15000",
     "EMBED_JOB_RECOVERY_INTERVAL": "5000",
     "EMBED_RECONCILE_INTERVAL": "1000",
-    "EMBED_DRAINS_AT_ONCE": "1",
     "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
     "EMBEDDING_RATE_LIMIT_TOKENS": "100000",
     "OPENAI_API_KEY": KEY,
@@ -60,23 +61,42 @@ def graph(server: TestServer) -> Iterator[Graph]:
 
 
 @pytest.fixture
-def machines(
-    server: TestServer, graph: Graph, provider: OpenAIServer, tmp_path: Path
-) -> Iterator[Machines]:
+def settings(server: TestServer, provider: OpenAIServer) -> dict[str, str]:
     settings = {**SETTINGS, **server.environment, "OPENAI_BASE_URL": provider.base_url}
     made = Project(ROOT, settings).run("init")
     assert made.returncode == 0, made.stderr
-    code_servers = {"embed_pipeline": {}, "second": {"EMBED_CODE_SERVER": "drains"}}
+    return settings
+
+
+@pytest.fixture
+def storage() -> Iterator[str]:
+    with running_postgres() as address:
+        yield address.replace("postgresql://", "postgresql+psycopg2://")
+
+
+@pytest.fixture
+def code_servers(settings: dict[str, str], storage: str, tmp_path: Path) -> Iterator[Machines]:
+    """Two of them, each with one drain at a time."""
+    servers = {"embed_pipeline": {}, "second": {"EMBED_CODE_SERVER": "drains"}}
+    limited = {**settings, "EMBED_DRAINS_AT_ONCE": "1"}
+    with running_machines(tmp_path, storage, limited, code_servers=servers) as machines:
+        yield machines
+
+
+@pytest.fixture
+def celery(settings: dict[str, str], storage: str, tmp_path: Path) -> Iterator[Machines]:
+    """One code server, whose two drains at a time run on two workers."""
     with (
-        running_postgres() as address,
+        running_redis() as broker,
         running_machines(
             tmp_path,
-            address.replace("postgresql://", "postgresql+psycopg2://"),
-            settings,
-            code_servers,
-        ) as running,
+            storage,
+            {**settings, "EMBED_DRAINS_AT_ONCE": "2", "CELERY_BROKER_URL": broker},
+            code_servers={"embed_pipeline": {}},
+            workers=("first", "second"),
+        ) as machines,
     ):
-        yield running
+        yield machines
 
 
 def write_entities(graph: Graph) -> None:
@@ -103,36 +123,70 @@ def wait_until_completed(graph: Graph, jobs: int) -> None:
         time.sleep(0.5)
 
 
-def share_of(machines: Machines, graph: Graph) -> Counter[str]:
-    """Completed jobs by the code server whose drain did them."""
-    locations = {run.id: run.tags[REPOSITORY_TAG] for run in machines.ui.runs("drain_embed_queue")}
+def completed_by_run(graph: Graph) -> dict[str, int]:
     rows = graph.run(
         "MATCH (j:EmbedCompleted) RETURN split(j.last_owner, '/')[0] AS run, count(*) AS jobs"
     )
+    return {row["run"]: row["jobs"] for row in rows}
+
+
+def share_of_code_servers(machines: Machines, graph: Graph) -> Counter[str]:
+    """Completed jobs by the code server whose drain did them."""
     shares: Counter[str] = Counter()
-    for row in rows:
-        shares[locations[row["run"]].rpartition("@")[2]] += row["jobs"]
+    tags = {run.id: run.tags for run in machines.ui.runs("drain_embed_queue")}
+    for run, jobs in completed_by_run(graph).items():
+        shares[tags[run][REPOSITORY_TAG].rpartition("@")[2]] += jobs
     return shares
 
 
-@pytest.mark.timeout(600)
-def test_two_machines_share_the_work_and_one_may_die(
-    machines: Machines, graph: Graph, provider: OpenAIServer
-) -> None:
+def share_of_workers(machines: Machines, graph: Graph) -> Counter[str]:
+    """Completed jobs by the worker whose log has the task of the drain that did them."""
+    shares: Counter[str] = Counter()
+    logs = {name: worker.log.read_text() for name, worker in machines.workers.items()}
+    tags = {run.id: run.tags for run in machines.ui.runs("drain_embed_queue")}
+    for run, jobs in completed_by_run(graph).items():
+        task = tags[run][DAGSTER_CELERY_TASK_ID_TAG]
+        [worker] = [name for name, log in logs.items() if task in log]
+        shares[worker] += jobs
+    return shares
+
+
+def drain_while_one_dies(victim: Service, graph: Graph, provider: OpenAIServer) -> None:
     write_entities(graph)
 
     wait_until_completed(graph, JOBS // 2)
-    machines.code_servers["second"].kill()
+    victim.kill()
     # Each of its thousands of jobs may have killed it, and is tried by itself.
     provider.latency = 0.0
-    machines.code_servers["second"].start()
+    victim.start()
     wait_until_completed(graph, JOBS)
 
+
+def assert_nothing_is_lost_or_done_twice(graph: Graph) -> None:
     assert graph.counts() == {"completed": JOBS}
     assert graph.embedded() == JOBS
-    assert set(share_of(machines, graph)) == {"embed_pipeline", "second"}
     [row] = graph.run(
         "MATCH (j:EmbedJob) RETURN sum(j.fence) AS leases, sum(j.attempts) AS attempts"
     )
     # Whoever was leased again had a worker that died; nobody was completed twice.
     assert row["leases"] == row["attempts"]
+
+
+@pytest.mark.timeout(600)
+def test_two_code_servers_share_the_work_and_one_may_die(
+    code_servers: Machines, graph: Graph, provider: OpenAIServer
+) -> None:
+    drain_while_one_dies(code_servers.code_servers["second"], graph, provider)
+
+    assert_nothing_is_lost_or_done_twice(graph)
+    assert set(share_of_code_servers(code_servers, graph)) == {"embed_pipeline", "second"}
+
+
+@pytest.mark.timeout(600)
+def test_two_workers_of_celery_share_the_work_and_one_may_die(
+    celery: Machines, graph: Graph, provider: OpenAIServer
+) -> None:
+    drain_while_one_dies(celery.workers["second"], graph, provider)
+
+    assert_nothing_is_lost_or_done_twice(graph)
+    assert set(share_of_workers(celery, graph)) == {"first", "second"}
