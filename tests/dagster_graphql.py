@@ -20,7 +20,10 @@ metadataEntries {
 }
 """
 
-RUN = "runId jobName status creationTime endTime tags { key value }"
+RUN = """
+runId jobName status creationTime endTime tags { key value }
+repositoryOrigin { repositoryLocationName }
+"""
 
 RUNS = f"""
 query($filter: RunsFilter) {{ runsOrError(filter: $filter) {{
@@ -96,6 +99,7 @@ class Run:
     status: str
     created: float
     ended: float | None
+    location: str
     tags: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -237,6 +241,7 @@ class DagsterGraphQL:
                 run["status"],
                 run["creationTime"],
                 run["endTime"],
+                run["repositoryOrigin"]["repositoryLocationName"],
                 {tag["key"]: tag["value"] for tag in run["tags"]},
             )
             for run in _only(self.ask(RUNS, filter=filter_), "Runs")["results"]

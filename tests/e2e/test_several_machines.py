@@ -10,7 +10,6 @@ import pytest
 from dagster_celery.tags import DAGSTER_CELERY_TASK_ID_TAG
 from neo4j import GraphDatabase
 
-from embed_pipeline.defs.runs import REPOSITORY_TAG
 from embed_pipeline.local.config import Memory
 from embed_pipeline.local.temporary import temporary_server
 from tests.conftest import TestServer
@@ -133,9 +132,9 @@ def completed_by_run(graph: Graph) -> dict[str, int]:
 def share_of_code_servers(machines: Machines, graph: Graph) -> Counter[str]:
     """Completed jobs by the code server whose drain did them."""
     shares: Counter[str] = Counter()
-    tags = {run.id: run.tags for run in machines.ui.runs("drain_embed_queue")}
+    locations = {run.id: run.location for run in machines.ui.runs("drain_embed_queue")}
     for run, jobs in completed_by_run(graph).items():
-        shares[tags[run][REPOSITORY_TAG].rpartition("@")[2]] += jobs
+        shares[locations[run]] += jobs
     return shares
 
 
