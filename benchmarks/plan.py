@@ -15,6 +15,8 @@ class Plan:
     rounds: int
     warm_up: int
     """Rounds of the queue before anything is measured; a quarter where the server is warm."""
+    step_rounds: int
+    """Rounds in which the steps of a drain are measured one by one; they are told, not compared."""
     plain_jobs: int
     """The requirements' own queries are slow; so many are enough."""
     peer_jobs: int
@@ -29,25 +31,27 @@ class Plan:
 
 
 FULL: Final = Plan(
-    entities=5_000,
-    indexed_entities=3_000,
+    entities=4_000,
+    indexed_entities=2_500,
     rounds=5,
     warm_up=12,
+    step_rounds=3,
     plain_jobs=60,
-    peer_jobs=1_000,
+    peer_jobs=600,
     backlogs=(1_000, 100_000, 1_000_000),
     end_to_end_jobs=100_000,
-    limit_jobs=20_000,
+    limit_jobs=12_000,
     idle_seconds=60,
-    waits=3,
+    waits=2,
 )
 QUICK: Final = Plan(
     entities=2_000,
     indexed_entities=1_000,
     rounds=3,
     warm_up=6,
+    step_rounds=1,
     plain_jobs=20,
-    peer_jobs=300,
+    peer_jobs=200,
     backlogs=(1_000, 20_000),
     end_to_end_jobs=2_000,
     limit_jobs=2_000,

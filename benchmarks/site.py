@@ -61,8 +61,6 @@ class Site:
     async def prepare(self, entities: int, *, has_index: bool) -> None:
         """Make the graph anew."""
         await self.clear()
-        # A new index each time: what was deleted from one is still in its files.
-        await self.run("DROP INDEX $name IF EXISTS", name=ENTITY_VECTOR_INDEX_NAME)
         await schema.install(
             self.driver,
             database=self.connection.database,
@@ -76,7 +74,11 @@ class Site:
             await self.run(CREATE_ENTITIES, first=first, last=last)
 
     async def clear(self) -> None:
-        """Delete everything; in one transaction it would be more than the server can hold."""
+        """Delete everything; in one transaction it would be more than the server can hold.
+
+        The index goes first: what is deleted from one is still in its files, and takes time.
+        """
+        await self.run("DROP INDEX $name IF EXISTS", name=ENTITY_VECTOR_INDEX_NAME)
         await self.run(DELETE_JOBS)
         await self.run(DELETE_ENTITIES)
 

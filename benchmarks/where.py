@@ -83,7 +83,7 @@ def measure(
     async def work() -> None:
         async with opened(connection) as site:
             await site.prepare(entities, has_index=has_index)
-            for number in range(plan.rounds + 1):
+            for number in range(plan.step_rounds + 1):
                 await site.reset(entities, jobs=True)
                 # The first round warms up the server and its plans.
                 own = spent if number else defaultdict(Spent)
@@ -91,7 +91,7 @@ def measure(
                     pass
 
     asyncio.run(work())
-    return {name: spent[name] * (1 / (plan.rounds * entities)) for name in STEPS}
+    return {name: spent[name] * (1 / (plan.step_rounds * entities)) for name in STEPS}
 
 
 async def _one_batch(site: Site, pid: int, spent: dict[str, Spent], size: int) -> int:
