@@ -97,10 +97,17 @@ def one_and_four(connection: Connection, plan: Plan) -> tuple[list[float], list[
     with hired(CREW, connection) as crew:
         for _ in range(plan.rounds):
             for size, rates in ((1, one), (CREW, four)):
-                on_site(connection, Site.reset, entities, jobs=True)
-                owners = [(f"{OWNER}/{n}", *SLOW) for n in range(size)]
-                rates.append(entities / crew.work(drain, *owners).seconds)
+                rates.append(rate_of_drains(crew, connection, entities, size, *SLOW))
     return one, four
+
+
+def rate_of_drains(
+    crew: Crew, connection: Connection, entities: int, size: int, *provider: Any
+) -> float:
+    """Jobs per second of so many drains at once; ``provider`` as ``drain`` takes it."""
+    on_site(connection, Site.reset, entities, jobs=True)
+    owners = [(f"{OWNER}/{n}", *provider) for n in range(size)]
+    return entities / crew.work(drain, *owners).seconds
 
 
 def _many_processes(one: list[float], four: list[float]) -> Line:

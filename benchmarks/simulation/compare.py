@@ -6,9 +6,8 @@ from datetime import timedelta
 from typing import Final
 
 from benchmarks import limit
-from benchmarks.contestants import drain
 from benchmarks.crew import hired
-from benchmarks.limit import CREW, OWNER, SLOW
+from benchmarks.limit import CREW, SLOW
 from benchmarks.plan import Plan
 from benchmarks.simulation.costs import FILE, Costs
 from benchmarks.simulation.measuring import measured_costs
@@ -84,14 +83,11 @@ def lines(connection: Connection, neo4j_pid: int, plan: Plan, *, write: bool) ->
 
 
 def _four_drains(connection: Connection, plan: Plan) -> list[float]:
-    rates: list[float] = []
     on_site(connection, Site.prepare, plan.entities, has_index=False)
     with hired(CREW, connection) as crew:
-        for _ in range(plan.rounds):
-            on_site(connection, Site.reset, plan.entities, jobs=True)
-            owners = [(f"{OWNER}/{n}",) for n in range(CREW)]
-            rates.append(plan.entities / crew.work(drain, *owners).seconds)
-    return rates
+        return [
+            limit.rate_of_drains(crew, connection, plan.entities, CREW) for _ in range(plan.rounds)
+        ]
 
 
 def table(costs: Costs, entities: int) -> Iterator[str]:
