@@ -21,7 +21,6 @@ from embed_pipeline import doctor as examination
 from embed_pipeline.cli_base import complaints, console, safe, with_database
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.settings import Settings, load_settings
-from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.schema_state import InstallReport
 
@@ -92,12 +91,8 @@ def init(
     """Create the constraints and indexes; safe to repeat."""
 
     async def work(driver: Driver, settings: Settings) -> InstallReport:
-        report = await schema.install(
-            driver,
-            database=settings.neo4j_database,
-            shape=settings.entity_shape,
-            dimensions=settings.dimensions,
-            replace_vector_index=replace_vector_index,
+        report = await wiring.install_schema(
+            driver, settings, replace_vector_index=replace_vector_index
         )
         if triggers is not None:
             await _set_trigger(driver, settings, install=triggers)

@@ -210,7 +210,7 @@ def search(
 
 async def _embed(queue: Queue, settings: Settings, text: str) -> list[float]:
     """Embed one text; it counts against the limit that all workers share."""
-    limiter = queue.limiter(wiring.rate_limits(settings))
+    limiter = wiring.open_limiter(queue, settings)
     embedder = wiring.open_embedder(settings)
     try:
         prepared = embedder.prepare(text)

@@ -55,8 +55,10 @@ def report(
         now=now,
         model=settings.model,
         objectives=objectives(settings),
-        metrics=history.queue_metrics(since=start, instance=dagster_home, progress=True),
-        drains=history.drains(since=start, instance=dagster_home),
+        metrics=history.queue_metrics(
+            since=start, queue=settings.queue, instance=dagster_home, progress=True
+        ),
+        drains=history.drains(since=start, queue=settings.queue, instance=dagster_home),
         failures=failures,
     )
     page = render(found)

@@ -26,6 +26,7 @@ from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.health import is_overdue
 from embed_pipeline.domain.metrics import QueueMetrics
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.recovering import recover_all
 from embed_pipeline.settings import Settings, load_settings
@@ -60,8 +61,10 @@ def status(
         plain = as_plain(metrics) | {"throughput_per_minute": metrics.throughput_per_minute}
         print_json(plain | ({"coverage": coverage_figures(report, metrics.at)} if report else {}))
         return
-    rows = table()
-    interval = timedelta(milliseconds=load_settings().recovery_interval_ms)
+    rows, settings = table(), load_settings()
+    if settings.queue != DEFAULT_QUEUE:
+        rows.add_row("Name", settings.queue)
+    interval = timedelta(milliseconds=settings.recovery_interval_ms)
     for name, value in status_rows(metrics, interval):
         rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
     if report is not None:

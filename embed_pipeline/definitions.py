@@ -9,15 +9,10 @@ from datetime import timedelta
 
 import dagster as dg
 
-from embed_pipeline.defs.assets import (
-    entity_embeddings,
-    entity_vector_index,
-    graph_entities,
-    queue_metrics_asset,
-)
-from embed_pipeline.defs.checks import embed_health
+from embed_pipeline.defs.assets import graph_assets, queue_metrics_asset
+from embed_pipeline.defs.checks import health_checks
 from embed_pipeline.defs.drains import drain_embed_queue
-from embed_pipeline.defs.history import daily_history, queue_metrics_history
+from embed_pipeline.defs.history import history_asset, history_schedule
 from embed_pipeline.defs.job_filters import cancel_jobs, retry_failed_jobs
 from embed_pipeline.defs.jobs import (
     cleanup_expired_jobs,
@@ -53,16 +48,12 @@ def _drains() -> dg.Definitions:
 
 def _everything_else() -> dg.Definitions:
     """What a deployment has once."""
+    queue = settings.queue
     metrics_interval = timedelta(milliseconds=settings.metrics_interval_ms)
+    history = history_asset(queue)
     return dg.Definitions(
-        assets=[
-            graph_entities,
-            entity_embeddings,
-            entity_vector_index,
-            queue_metrics_asset(metrics_interval),
-            queue_metrics_history,
-        ],
-        asset_checks=[embed_health],
+        assets=[*graph_assets(queue), queue_metrics_asset(metrics_interval, queue), history],
+        asset_checks=[health_checks(queue)],
         jobs=[
             recover_stale_leases,
             retry_failed_jobs,
@@ -75,11 +66,16 @@ def _everything_else() -> dg.Definitions:
             release_leases_of_run,
             prune_old_runs,
         ],
-        schedules=[nightly_cleanup, nightly_pruning, daily_history, hourly_retry],
+        schedules=[
+            nightly_cleanup,
+            nightly_pruning,
+            history_schedule(history, queue),
+            hourly_retry,
+        ],
         sensors=[
-            recovery_sensor(timedelta(milliseconds=settings.recovery_interval_ms)),
-            metrics_sensor(metrics_interval),
-            reconcile_sensor(timedelta(milliseconds=settings.reconcile_interval_ms)),
+            recovery_sensor(timedelta(milliseconds=settings.recovery_interval_ms), queue),
+            metrics_sensor(metrics_interval, queue),
+            reconcile_sensor(timedelta(milliseconds=settings.reconcile_interval_ms), queue),
         ],
     )
 

@@ -16,7 +16,7 @@ from embed_pipeline.domain.errors import (
 )
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.settings import Settings, warnings
-from embed_pipeline.store import schema, server_info
+from embed_pipeline.store import server_info
 from embed_pipeline.store.connection import Driver, connected
 
 
@@ -101,13 +101,12 @@ def _apoc(info: server_info.ServerInfo) -> Finding:
 
 
 async def _examine_schema(driver: Driver, settings: Settings) -> AsyncIterator[Finding]:
-    state = await schema.inspect(
-        driver, database=settings.neo4j_database, shape=settings.entity_shape
-    )
+    state = await wiring.inspect_schema(driver, settings)
     if state.problem:
         yield _bad("Schema", SchemaError(state.problem))
     else:
-        yield Finding("Schema", Mark.GOOD, f"version {state.version}, all online")
+        detail = f"version {state.version}, queue {settings.queue!r}, all online"
+        yield Finding("Schema", Mark.GOOD, detail)
     index = state.vector_index
     if index is None:
         yield Finding("Vector index", Mark.SKIPPED, "there is none yet")

@@ -68,8 +68,14 @@ def families(reading: Reading, wanted: Objectives) -> Iterator[Metric]:
     """Name the figures of a reading by the conventions of Prometheus."""
     is_up = reading.metrics is not None
     yield _gauge("up", "1 if the queue could be read.", is_up)
-    labels = {"model": reading.model, "dimensions": str(reading.dimensions)}
-    info = GaugeMetricFamily(f"{PREFIX}info", "The model in use.", labels=list(labels))
+    labels = {
+        "queue": reading.queue,
+        "model": reading.model,
+        "dimensions": str(reading.dimensions),
+    }
+    info = GaugeMetricFamily(
+        f"{PREFIX}info", "The queue, and the model in use.", labels=list(labels)
+    )
     info.add_metric(list(labels.values()), 1)
     yield info
     if (price := cost_of(reading.model, 1)) is not None:

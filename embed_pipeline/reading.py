@@ -11,9 +11,7 @@ from embed_pipeline.store.connection import Driver
 
 async def read_everything(driver: Driver, settings: Settings) -> Reading:
     """Take a reading; costs the same for any size of queue and graph."""
-    state = await schema.inspect(
-        driver, database=settings.neo4j_database, shape=settings.entity_shape
-    )
+    state = await wiring.inspect_schema(driver, settings)
     metrics = coverage = None
     if state.problem is None:
         queue = wiring.queue_on(driver, settings)
@@ -21,6 +19,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         metrics = await queue.metrics.read(window=window)
         coverage = await queue.reconciler(settings.model).last()
     return Reading(
+        queue=settings.queue,
         model=settings.model,
         dimensions=settings.dimensions,
         schema_problem=state.problem,

@@ -20,6 +20,7 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Connection, Driver, connected, open_driver
 from embed_pipeline.store.database import TRANSACTION_TIMEOUT
 from embed_pipeline.store.queue import Queue, open_queue
+from embed_pipeline.store.rate_limit import Neo4jRateLimiter
 from embed_pipeline.worker.engine import Drain, Parts
 from embed_pipeline.worker.options import DrainOptions
 
@@ -67,9 +68,38 @@ def queue_config(settings: Settings) -> QueueConfig:
         secrets.append(settings.openai_api_key.get_secret_value())
     return QueueConfig(
         shape=settings.entity_shape,
+        queue=settings.queue,
         max_attempts=settings.max_attempts,
         dimensions=settings.dimensions,
         secrets=tuple(secrets),
+    )
+
+
+async def install_schema(
+    driver: Driver, settings: Settings, *, replace_vector_index: bool = False
+) -> schema.InstallReport:
+    """Create what the queue needs in the database.
+
+    Raises:
+        SchemaError: the database holds something that contradicts.
+    """
+    return await schema.install(
+        driver,
+        database=settings.neo4j_database,
+        shape=settings.entity_shape,
+        dimensions=settings.dimensions,
+        queue=settings.queue,
+        replace_vector_index=replace_vector_index,
+    )
+
+
+async def inspect_schema(driver: Driver, settings: Settings) -> schema.SchemaState:
+    """Look at what the queue needs in the database."""
+    return await schema.inspect(
+        driver,
+        database=settings.neo4j_database,
+        shape=settings.entity_shape,
+        queue=settings.queue,
     )
 
 
@@ -82,9 +112,7 @@ async def opened_queue(settings: Settings, *, for_drain: bool = False) -> AsyncG
             another length than the model makes.
     """
     async with connected(connection(settings)) as driver:
-        state = await schema.inspect(
-            driver, database=settings.neo4j_database, shape=settings.entity_shape
-        )
+        state = await inspect_schema(driver, settings)
         problem = state.problem or (state.misfit(settings.dimensions) if for_drain else None)
         if problem:
             raise SchemaError(problem)
@@ -110,6 +138,11 @@ def rate_limits(settings: Settings) -> RateLimits:
         requests=settings.rate_limit_requests,
         interval=timedelta(milliseconds=settings.rate_limit_interval_ms),
     )
+
+
+def open_limiter(queue: Queue, settings: Settings) -> Neo4jRateLimiter:
+    """The limit, counted together with everybody who names it the same."""
+    return queue.limiter(rate_limits(settings), name=settings.rate_limit_name)
 
 
 def drain_options(settings: Settings) -> DrainOptions:
@@ -177,7 +210,7 @@ def _drain(
     parts = Parts(
         store=queue.jobs,
         open_store=open_store,
-        limiter=queue.limiter(rate_limits(settings)),
+        limiter=open_limiter(queue, settings),
         switch=queue.switch,
         counters=queue.admin,
         embedder=embedder,

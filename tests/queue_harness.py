@@ -20,6 +20,7 @@ from embed_pipeline.domain.results import Completion, Failure
 from embed_pipeline.domain.text import memento_text, text_hash
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.store.rate_limit import Neo4jRateLimiter
 from tests.fakes import FakeClock, FakeQueue, FakeRateLimiter
@@ -28,11 +29,14 @@ MODEL = "test-model"
 DIMENSIONS = 4
 LEASE = timedelta(minutes=5)
 SHAPE = EntityShape()
+ACME_SHAPE = EntityShape(vector="acme_embedding")
+ACME = QueueConfig(queue="acme", shape=ACME_SHAPE, roll=lambda: 0.0)
+"""A second queue over the same entities."""
 VECTOR = [0.5, 0.5, 0.5, 0.5]
 
 WIPE: LiteralString = """
-MATCH (n) WHERE n:EmbedJob OR n:Entity OR n:EmbedLimiter OR n:EmbedQueue OR n:EmbedCounters
-  OR n:EmbedCoverage
+MATCH (n) WHERE n:EmbedJob OR n:EmbedJob_acme OR n:Entity OR n:EmbedLimiter OR n:EmbedQueue
+  OR n:EmbedCounters OR n:EmbedCoverage
 CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 10000 ROWS
 """
 
@@ -193,8 +197,15 @@ class Neo4jUnderTest(Scenario):
 
     async def wipe(self) -> None:
         await self.run(WIPE)
+        await self.install()
+
+    async def install(self) -> None:
         await schema.install(
-            self.driver, database=self.database, shape=SHAPE, dimensions=DIMENSIONS
+            self.driver,
+            database=self.database,
+            shape=self.config.shape,
+            dimensions=DIMENSIONS,
+            queue=self.config.queue,
         )
 
     async def put_entity(self, uid: str, text: str = "text", *, version: int = 1) -> None:
@@ -212,7 +223,11 @@ class Neo4jUnderTest(Scenario):
         await self.run("MATCH (e:Entity {name: $uid}) DETACH DELETE e", uid=uid)
 
     async def vector(self, uid: str) -> list[float] | None:
-        rows = await self.run("MATCH (e:Entity {name: $uid}) RETURN e.embedding AS v", uid=uid)
+        rows = await self.run(
+            "MATCH (e:Entity {name: $uid}) RETURN e[$vector] AS v",
+            uid=uid,
+            vector=self.config.shape.vector,
+        )
         return rows[0]["v"]
 
     async def counters(self) -> dict[str, int]:
@@ -245,9 +260,8 @@ class Neo4jUnderTest(Scenario):
 
     async def nodes(self) -> list[dict[str, Any]]:
         """All job nodes as they are, with their labels."""
-        rows = await self.run(
-            "MATCH (j:EmbedJob) RETURN j {.*, labels: labels(j)} AS job ORDER BY j.id"
-        )
+        statement = "MATCH (j:EmbedJob) RETURN j {.*, labels: labels(j)} AS job ORDER BY j.id"
+        rows = await self.run(for_queue(statement, self.config.queue))
         return [row["job"] for row in rows]
 
     async def coverage(self, **options: Any) -> dict[Coverage, int]:

@@ -5,16 +5,18 @@ from typing import Any, Final
 
 import dagster as dg
 
+from embed_pipeline.defs.assets import EMBEDDINGS, INDEX, METRICS
 from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.checks import CHECKS, Check, Severity, Subject
 from embed_pipeline.domain.health import Verdict
+from embed_pipeline.history.keys import asset_key
 from embed_pipeline.reading import examine_everything
 
 ASSETS: Final = {
-    Subject.QUEUE: dg.AssetKey("embed_queue_metrics"),
-    Subject.EMBEDDINGS: dg.AssetKey("entity_embeddings"),
-    Subject.INDEX: dg.AssetKey("entity_vector_index"),
+    Subject.QUEUE: METRICS,
+    Subject.EMBEDDINGS: EMBEDDINGS,
+    Subject.INDEX: INDEX,
 }
 SEVERITIES: Final = {
     Severity.WARN: dg.AssetCheckSeverity.WARN,
@@ -22,33 +24,41 @@ SEVERITIES: Final = {
 }
 
 
-def spec(check: Check) -> dg.AssetCheckSpec:
-    """What Dagster is told of a check."""
-    return dg.AssetCheckSpec(check.name, asset=ASSETS[check.subject], description=check.description)
+def health_checks(queue: str) -> dg.AssetChecksDefinition:
+    """All checks of a queue."""
+    specs = [
+        dg.AssetCheckSpec(check.name, asset=_asset_of(check, queue), description=check.description)
+        for check in CHECKS
+    ]
+
+    @dg.multi_asset_check(specs=specs, can_subset=True)
+    def embed_health(
+        context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
+    ) -> Iterator[dg.AssetCheckResult]:
+        """Look at everything now; the sensor queue_metrics reports the same without a run."""
+        _, verdicts = neo4j.run(examine_everything)
+        for verdict in verdicts:
+            facts = _facts(verdict, queue)
+            key = dg.AssetCheckKey(facts["asset_key"], facts["check_name"])
+            if key in context.selected_asset_check_keys:
+                yield dg.AssetCheckResult(**facts)
+
+    return embed_health
 
 
-@dg.multi_asset_check(specs=[spec(check) for check in CHECKS], can_subset=True)
-def embed_health(
-    context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
-) -> Iterator[dg.AssetCheckResult]:
-    """Look at everything now; the sensor queue_metrics reports the same without a run."""
-    _, verdicts = neo4j.run(examine_everything)
-    for verdict in verdicts:
-        facts = _facts(verdict)
-        key = dg.AssetCheckKey(facts["asset_key"], facts["check_name"])
-        if key in context.selected_asset_check_keys:
-            yield dg.AssetCheckResult(**facts)
-
-
-def evaluation(verdict: Verdict) -> dg.AssetCheckEvaluation:
+def evaluation(verdict: Verdict, queue: str) -> dg.AssetCheckEvaluation:
     """A verdict as an event that needs no run."""
-    return dg.AssetCheckEvaluation(**_facts(verdict))
+    return dg.AssetCheckEvaluation(**_facts(verdict, queue))
 
 
-def _facts(verdict: Verdict) -> dict[str, Any]:
+def _asset_of(check: Check, queue: str) -> dg.AssetKey:
+    return asset_key(ASSETS[check.subject], queue)
+
+
+def _facts(verdict: Verdict, queue: str) -> dict[str, Any]:
     return {
         "check_name": verdict.check.name,
-        "asset_key": ASSETS[verdict.check.subject],
+        "asset_key": _asset_of(verdict.check, queue),
         "passed": bool(verdict.passed),
         "severity": SEVERITIES[verdict.severity],
         "description": as_markdown(verdict.message),

@@ -10,10 +10,12 @@ import dagster as dg
 from pydantic import Field
 
 from embed_pipeline import wiring
+from embed_pipeline.defs.assets import EMBEDDINGS
 from embed_pipeline.defs.metadata import plain
 from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
 from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.history.keys import asset_key
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending
 from embed_pipeline.worker.stopping import stopped_by_signals
@@ -114,10 +116,13 @@ async def _drain(
             try:
                 return await work.run()
             finally:
-                _tell(context, config, work.report)
+                key = asset_key(EMBEDDINGS, settings.queue)
+                _tell(context, config, work.report, key)
 
 
-def _tell(context: dg.OpExecutionContext, config: DrainConfig, report: DrainReport) -> None:
+def _tell(
+    context: dg.OpExecutionContext, config: DrainConfig, report: DrainReport, asset: dg.AssetKey
+) -> None:
     """Attach the report to the run, and to the asset in a way that outlives the run."""
     ending = report.ending or "an error cut it short"
     reason = f" ({report.reason})" if report.reason else ""
@@ -130,7 +135,7 @@ def _tell(context: dg.OpExecutionContext, config: DrainConfig, report: DrainRepo
     context.add_output_metadata(figures)
     context.instance.report_runless_asset_event(
         dg.AssetMaterialization(
-            "entity_embeddings",
+            asset,
             description=f"Drain {context.run_id}: {report.completed} completed; {ending}",
             metadata={
                 **{f"drain_{name}": value for name, value in figures.items()},

@@ -5,6 +5,7 @@ from datetime import timedelta
 import dagster as dg
 from pydantic import ConfigDict, Field
 
+from embed_pipeline import wiring
 from embed_pipeline.defs.metadata import of_coverage, table
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.breaker import BreakerStatus
@@ -13,7 +14,6 @@ from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.recovering import recover_all
 from embed_pipeline.scanning import Scan
 from embed_pipeline.settings import Settings
-from embed_pipeline.store import schema
 from embed_pipeline.store.queue import Queue
 
 
@@ -164,14 +164,7 @@ def reconcile_embeddings() -> None:
 @dg.op
 def install_schema(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
     """Create what is missing of the constraints and indexes."""
-    report = neo4j.run(
-        lambda driver, settings: schema.install(
-            driver,
-            database=settings.neo4j_database,
-            shape=settings.entity_shape,
-            dimensions=settings.dimensions,
-        )
-    )
+    report = neo4j.run(wiring.install_schema)
     context.log.info(f"created {len(report.created)}, already there {len(report.present)}")
     context.add_output_metadata(
         {"created": list(report.created), "already there": list(report.present)}

@@ -40,7 +40,7 @@ def embed_backlog(
         backlog = await queue.metrics.backlog(model, most=most * JOBS_PER_DRAIN)
         limit = timedelta(0)
         if backlog.due:
-            limit = (await queue.limiter(wiring.rate_limits(settings)).peek()).wait
+            limit = (await wiring.open_limiter(queue, settings).peek()).wait
         return backlog, decide(backlog, drains, most=most, limit=limit, model=model)
 
     backlog, decision = neo4j.with_queue(look)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import dagster as dg
 
+from embed_pipeline.defs.assets import EMBEDDINGS, METRICS
 from embed_pipeline.defs.checks import evaluation
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.jobs import recovered_rows
@@ -16,6 +17,7 @@ from embed_pipeline.defs.metadata import ids, of_coverage, of_queue
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.health import Verdict
+from embed_pipeline.history.keys import asset_key
 from embed_pipeline.reading import examine_everything
 from embed_pipeline.recovering import recover_all
 from embed_pipeline.scanning import Scan
@@ -51,7 +53,7 @@ def _memory(cursor: str | None) -> dict[str, Any]:
     return memory if isinstance(memory, dict) else {}
 
 
-def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
+def recovery_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
     """Recover expired leases when the deployment starts, and every ``interval``; never if 0."""
     running = dg.DefaultSensorStatus.RUNNING if interval else dg.DefaultSensorStatus.STOPPED
     look = max(1, min(SLOWEST_LOOK, int(interval.total_seconds() / 4)))
@@ -90,7 +92,7 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
                 **ids([job.job_id for job in jobs]),
                 "recovered_jobs": recovered_rows(jobs),
             }
-            events = [dg.AssetObservation("embed_queue_metrics", metadata=metadata)]
+            events = [dg.AssetObservation(asset_key(METRICS, queue), metadata=metadata)]
         return dg.SensorResult(
             skip_reason=f"recovered {len(jobs)} expired leases",
             cursor=json.dumps({"boot": BOOT, "at": at, "count": len(jobs)}),
@@ -100,14 +102,14 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
     return stale_leases
 
 
-def metrics_sensor(interval: timedelta) -> dg.SensorDefinition:
+def metrics_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
     """Read the queue every ``interval``, without a run."""
 
     @described(
         dg.sensor,
         name="queue_metrics",
         # Only so that the page of the asset leads here: no run is requested.
-        target=dg.AssetSelection.assets("embed_queue_metrics"),
+        target=dg.AssetSelection.assets(asset_key(METRICS, queue)),
         minimum_interval_seconds=max(1, int(interval.total_seconds()) - LOOP),
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
@@ -115,11 +117,10 @@ def metrics_sensor(interval: timedelta) -> dg.SensorDefinition:
         """Add a reading to embed_queue_metrics, and report the checks that have changed."""
         reading, verdicts = neo4j.run(examine_everything)
         memory, news = _news(_memory(context.cursor), verdicts, now_ms())
-        events: list[Any] = [evaluation(verdict) for verdict in news]
+        events: list[Any] = [evaluation(verdict, queue) for verdict in news]
         if reading.metrics is not None:
-            events.append(
-                dg.AssetMaterialization("embed_queue_metrics", metadata=of_queue(reading))
-            )
+            key = asset_key(METRICS, queue)
+            events.append(dg.AssetMaterialization(key, metadata=of_queue(reading)))
         failed = [verdict.check.name for verdict in verdicts if verdict.passed is False]
         return dg.SensorResult(
             skip_reason=f"checks failing: {', '.join(failed)}" if failed else "all is well",
@@ -160,15 +161,16 @@ def _resume(scan: Scan, memory: dict[str, Any]) -> None:
         scan.cursor, scan.report = memory["after"], report
 
 
-def reconcile_sensor(interval: timedelta) -> dg.SensorDefinition:
+def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
     """Scan all entities every ``interval``, in steps; never if 0."""
     running = dg.DefaultSensorStatus.RUNNING if interval else dg.DefaultSensorStatus.STOPPED
     step = min(max(interval / SHARE, SHORTEST_STEP), LONGEST_STEP)
+    embeddings = asset_key(EMBEDDINGS, queue)
 
     @described(
         dg.sensor,
         name="reconcile_entities",
-        target=dg.AssetSelection.assets("entity_embeddings"),
+        target=dg.AssetSelection.assets(embeddings),
         minimum_interval_seconds=max(1, int(interval.total_seconds()) - LOOP),
         default_status=running,
     )
@@ -204,10 +206,12 @@ def reconcile_sensor(interval: timedelta) -> dg.SensorDefinition:
         metadata, now = of_coverage(scan.report), now_ms()
         numbers = [value for value in metadata.values() if isinstance(value, (int, float))]
         figures = [scan.report.model, *numbers]
-        is_known = memory.get("figures") == figures and _shows_coverage(context.instance)
+        is_known = memory.get("figures") == figures and _shows_coverage(
+            context.instance, embeddings
+        )
         events = []
         if not (is_known and _is_fresh(memory.get("told", 0), now)):
-            events = [dg.AssetMaterialization("entity_embeddings", metadata=metadata)]
+            events = [dg.AssetMaterialization(embeddings, metadata=metadata)]
         told = memory["told"] if not events else now
         return dg.SensorResult(
             skip_reason=f"{said}; {scan.report.percent:.2f} % are current",
@@ -218,8 +222,8 @@ def reconcile_sensor(interval: timedelta) -> dg.SensorDefinition:
     return reconcile_entities
 
 
-def _shows_coverage(instance: dg.DagsterInstance) -> bool:
+def _shows_coverage(instance: dg.DagsterInstance, embeddings: dg.AssetKey) -> bool:
     """Say whether the page of the asset shows a scan; it shows only what was reported last."""
-    last = instance.get_latest_materialization_event(dg.AssetKey("entity_embeddings"))
+    last = instance.get_latest_materialization_event(embeddings)
     event = last.asset_materialization if last else None
     return event is None or "coverage_percent" in event.metadata

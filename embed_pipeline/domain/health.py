@@ -27,6 +27,7 @@ from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageRepo
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 
 ONE_TICK: Final = timedelta(seconds=30)
 """Recoveries come with the ticks of a sensor, which come late on a busy machine."""
@@ -71,6 +72,7 @@ class Reading:
     index_problem: str | None
     metrics: QueueMetrics | None
     coverage: CoverageReport | None
+    queue: str = DEFAULT_QUEUE
 
 
 def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:

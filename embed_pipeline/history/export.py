@@ -5,13 +5,16 @@ from datetime import date
 import dagster as dg
 import pandas as pd
 
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.days import DAY, start_of
 from embed_pipeline.history.frames import frame_of, joined
 from embed_pipeline.history.tables import TABLES, Table, rows
 
 
-def export_day(instance: dg.DagsterInstance, archive: Archive, day: date) -> dict[str, int]:
+def export_day(
+    instance: dg.DagsterInstance, archive: Archive, day: date, *, queue: str = DEFAULT_QUEUE
+) -> dict[str, int]:
     """Write every table of a day, and say how many rows each has.
 
     What is in a file stays, also when its events are gone; a file to which nothing is added is
@@ -19,7 +22,7 @@ def export_day(instance: dg.DagsterInstance, archive: Archive, day: date) -> dic
     instance.
     """
     old = {table: _read(archive, table, day) for table in TABLES}
-    new = {table: _missing(instance, table, day, old[table]) for table in TABLES}
+    new = {table: _missing(instance, table, queue, day, old[table]) for table in TABLES}
     has_happened = any(len(new[table]) or old[table] is not None for table in TABLES)
     counts = {}
     for table in TABLES:
@@ -35,9 +38,9 @@ def _read(archive: Archive, table: Table, day: date) -> pd.DataFrame | None:
 
 
 def _missing(
-    instance: dg.DagsterInstance, table: Table, day: date, known: pd.DataFrame | None
+    instance: dg.DagsterInstance, table: Table, queue: str, day: date, known: pd.DataFrame | None
 ) -> pd.DataFrame:
     """What the event log has of a day and the file has not."""
     first = start_of(day)
-    found = frame_of(rows(instance, table, since=first, until=first + DAY))
+    found = frame_of(rows(instance, table, queue, since=first, until=first + DAY))
     return found if known is None else found[~found.index.isin(known.index)]

@@ -19,7 +19,7 @@ class Record(NamedTuple):
 
 def read_records(
     instance: dg.DagsterInstance,
-    asset: str,
+    asset: dg.AssetKey,
     *,
     since: datetime | None,
     until: datetime | None,
@@ -27,7 +27,7 @@ def read_records(
 ) -> Iterator[Record]:
     """Yield the materializations of an asset from ``since`` to before ``until``, oldest first."""
     wanted = dg.AssetRecordsFilter(
-        asset_key=dg.AssetKey(asset),
+        asset_key=asset,
         # The filter leaves out the moment itself.
         after_timestamp=since.timestamp() - 1e-6 if since else None,
         before_timestamp=until.timestamp() if until else None,
@@ -47,11 +47,11 @@ def read_records(
 
 
 def has_records(
-    instance: dg.DagsterInstance, asset: str, *, since: datetime, until: datetime
+    instance: dg.DagsterInstance, asset: dg.AssetKey, *, since: datetime, until: datetime
 ) -> bool:
     """Say whether there is a materialization in this time."""
     wanted = dg.AssetRecordsFilter(
-        asset_key=dg.AssetKey(asset),
+        asset_key=asset,
         after_timestamp=since.timestamp() - 1e-6,
         before_timestamp=until.timestamp(),
     )

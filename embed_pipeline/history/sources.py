@@ -9,6 +9,7 @@ import dagster as dg
 from dagster._core.instance.ref import InstanceRef
 
 from embed_pipeline.domain.errors import HistoryError
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.paths import dagster_home
 from embed_pipeline.settings import load_settings
@@ -23,7 +24,17 @@ def own_home() -> Path:
     return Path(named).expanduser().absolute() if named else dagster_home()
 
 
-def archive_for(instance: Instance, address: str | None) -> Archive | None:
+def queue_for(queue: str | None, instance: Instance, address: str | None) -> str:
+    """The queue that is meant: the one that is named, or that of this deployment.
+
+    Of other deployments nothing is known; then it is the first queue.
+    """
+    if queue is not None:
+        return checked_queue_name(queue)
+    return load_settings().queue if address is None and is_own(instance) else DEFAULT_QUEUE
+
+
+def archive_for(instance: Instance, address: str | None, *, queue: str) -> Archive | None:
     """The exported days that belong to an instance; None if nobody says where they are.
 
     The default folder is left out for the instance of another deployment: its days would stand in
@@ -31,7 +42,7 @@ def archive_for(instance: Instance, address: str | None) -> Archive | None:
     """
     if address:
         return Archive.at(address)
-    settings = load_settings()
+    settings = load_settings().model_copy(update={"queue": queue})
     if settings.own_history_path or is_own(instance):
         return Archive.at(settings.history_path)
     return None

@@ -10,6 +10,7 @@ import pandas as pd
 
 from embed_pipeline.history.days import gaps, overlaps
 from embed_pipeline.history.frames import frame_of, joined, resampled
+from embed_pipeline.history.keys import asset_key
 from embed_pipeline.history.moments import Moment, to_time
 from embed_pipeline.history.progress import Tick, shown_progress
 from embed_pipeline.history.records import Record, read_records
@@ -19,6 +20,7 @@ from embed_pipeline.history.sources import (
     has_storage,
     opened_instance,
     own_home,
+    queue_for,
 )
 
 DRAIN: Final = "drain_"
@@ -63,6 +65,7 @@ def queue_metrics(
     until: Moment = None,
     resample: str | None = None,
     *,
+    queue: str | None = None,
     instance: Instance = None,
     archive: str | None = None,
     progress: bool = False,
@@ -74,11 +77,20 @@ def queue_metrics(
         until: up to, and without, then.
         resample: a rule of pandas; totals keep their last value, ages their worst, the rest is
             averaged.
+        queue: the queue it is about; the one of the settings if None.
         instance: an open Dagster instance or a ``DAGSTER_HOME``; the project's own if None.
         archive: the folder or address of the exported days; ``EMBED_HISTORY_PATH`` if None.
         progress: show a bar on stderr.
     """
-    frame = load(METRICS, since, until, instance=instance, archive=archive, progress=progress)
+    frame = load(
+        METRICS,
+        since,
+        until,
+        queue=queue,
+        instance=instance,
+        archive=archive,
+        progress=progress,
+    )
     return resampled(frame, resample) if resample else frame
 
 
@@ -87,12 +99,21 @@ def coverage(
     until: Moment = None,
     resample: str | None = None,
     *,
+    queue: str | None = None,
     instance: Instance = None,
     archive: str | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """How well the entities were covered: one row per scan whose result was news."""
-    frame = load(COVERAGE, since, until, instance=instance, archive=archive, progress=progress)
+    frame = load(
+        COVERAGE,
+        since,
+        until,
+        queue=queue,
+        instance=instance,
+        archive=archive,
+        progress=progress,
+    )
     return resampled(frame, resample) if resample else frame
 
 
@@ -100,12 +121,21 @@ def drains(
     since: Moment = None,
     until: Moment = None,
     *,
+    queue: str | None = None,
     instance: Instance = None,
     archive: str | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """One row per drain, at its end, with its report and its config."""
-    return load(DRAINS, since, until, instance=instance, archive=archive, progress=progress)
+    return load(
+        DRAINS,
+        since,
+        until,
+        queue=queue,
+        instance=instance,
+        archive=archive,
+        progress=progress,
+    )
 
 
 def load(
@@ -113,6 +143,7 @@ def load(
     since: Moment,
     until: Moment,
     *,
+    queue: str | None,
     instance: Instance,
     archive: str | None,
     progress: bool,
@@ -120,7 +151,8 @@ def load(
     """Join the exported days with what only the event log has."""
     now = datetime.now(UTC)
     start, end = to_time(since, now=now), to_time(until, now=now)
-    files = archive_for(instance, archive)
+    queue = queue_for(queue, instance, archive)
+    files = archive_for(instance, archive, queue=queue)
     found = files.days(table.name) if files else []
     days = [day for day in found if overlaps(day, start, end)]
     parts = [files.read(table.name, day) for day in days] if files else []
@@ -128,7 +160,7 @@ def load(
     if instance is not None or not found or has_storage(own_home()):
         with opened_instance(instance) as opened, shown_progress(progress, start, end or now) as at:
             parts += [
-                frame_of(rows(opened, table, since=first, until=last, tick=at))
+                frame_of(rows(opened, table, queue, since=first, until=last, tick=at))
                 for first, last in gaps(days, start, end)
             ]
     frame = joined(parts)
@@ -141,13 +173,15 @@ def load(
 def rows(
     instance: dg.DagsterInstance,
     table: Table,
+    queue: str,
     *,
     since: datetime | None,
     until: datetime | None,
     tick: Tick = lambda _: None,
 ) -> Iterator[Record]:
     """The rows of a table in a time, as the event log has them."""
-    for record in read_records(instance, table.asset, since=since, until=until, on_progress=tick):
+    asset = asset_key(table.asset, queue)
+    for record in read_records(instance, asset, since=since, until=until, on_progress=tick):
         row = table.row(record.values)
         if row is not None:
             yield Record(record.at, row)

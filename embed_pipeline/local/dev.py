@@ -21,7 +21,6 @@ from embed_pipeline.local.neo4j_server import Neo4jServer
 from embed_pipeline.local.sample import load_into_empty_graph
 from embed_pipeline.paths import dagster_home, project_dir, state_dir
 from embed_pipeline.settings import Settings
-from embed_pipeline.store import schema
 from embed_pipeline.store.connection import connected
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -79,18 +78,12 @@ def _show_alarm(console: Console, line: str) -> None:
 def _prepare_database(settings: Settings, console: Console) -> None:
     async def main() -> None:
         async with connected(wiring.connection(settings)) as driver:
-            database = settings.neo4j_database
-            report = await schema.install(
-                driver,
-                database=database,
-                shape=settings.entity_shape,
-                dimensions=settings.dimensions,
-            )
+            report = await wiring.install_schema(driver, settings)
             console.print(f"▸ Schema: {len(report.created)} created, {len(report.present)} there")
             # Nobody wants strangers in a graph of their own.
             if settings.uses_bundled_server:
                 loaded = await load_into_empty_graph(
-                    driver, database=database, shape=settings.entity_shape
+                    driver, database=settings.neo4j_database, shape=settings.entity_shape
                 )
                 if loaded:
                     console.print(f"▸ Sample graph: {loaded} entities")

@@ -7,21 +7,18 @@ import json
 from datetime import timedelta
 from typing import Final, Literal
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
-from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import LONGEST_LEASE
 from embed_pipeline.domain.models import DEFAULT_MODELS, MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
+from embed_pipeline.domain.queue_name import ALLOWED_QUEUE, DEFAULT_QUEUE, QUEUE_NAME
 from embed_pipeline.paths import local_connection_file
+from embed_pipeline.settings.entities import EntitySettings
 from embed_pipeline.settings.types import (
     DAY_MS,
     ApiKey,
-    Identifier,
     Neo4jUri,
     ProviderUrl,
     Secret,
-    Template,
     WholeNumber,
     setting,
 )
@@ -35,15 +32,10 @@ PRESETS: Final = {
 
 DEFAULT_LEASE: Final = timedelta(seconds=300)
 DEFAULT_DIMENSIONS: Final = 1536
-ALLOWED_NAME: Final = "a name of letters, digits and _, not starting with a digit"
 
 
-class QueueSettings(BaseSettings):
+class QueueSettings(EntitySettings):
     """The settings as read; the properties below are the values in effect."""
-
-    model_config = SettingsConfigDict(
-        case_sensitive=True, env_ignore_empty=True, extra="ignore", frozen=True
-    )
 
     own_neo4j_uri: Neo4jUri | None = setting(
         "NEO4J_URI", "Address of Neo4j; empty uses the bundled local server.", ALLOWED_URI
@@ -118,6 +110,21 @@ class QueueSettings(BaseSettings):
         le=DAY_MS,
     )
 
+    rate_limit_name: str = setting(
+        "EMBEDDING_RATE_LIMIT_NAME",
+        "The account that the limit belongs to; queues with the same name share it.",
+        "up to 64 letters, digits, dots, dashes and _",
+        "default",
+        pattern=r"^[A-Za-z0-9._\-]{1,64}$",
+    )
+
+    queue: str = setting(
+        "EMBED_QUEUE",
+        "The queue in the database that everything is about; several live side by side.",
+        ALLOWED_QUEUE,
+        DEFAULT_QUEUE,
+        pattern=f"^{QUEUE_NAME}$",
+    )
     retention_days: WholeNumber = setting(
         "EMBED_JOB_RETENTION_DAYS",
         "Days after which finished jobs are deleted. Required.",
@@ -184,41 +191,6 @@ class QueueSettings(BaseSettings):
         le=100,
     )
 
-    entity_label: Identifier = setting(
-        "EMBED_ENTITY_LABEL", "Label of the nodes to embed.", ALLOWED_NAME, "Entity"
-    )
-    entity_key: Identifier = setting(
-        "EMBED_ENTITY_KEY", "Property that identifies an entity.", ALLOWED_NAME, "name"
-    )
-    entity_version: Identifier = setting(
-        "EMBED_ENTITY_VERSION", "Property with the version of an entity.", ALLOWED_NAME, "version"
-    )
-    entity_valid_to: Identifier = setting(
-        "EMBED_ENTITY_VALID_TO",
-        "Property that is set on outdated versions of an entity.",
-        ALLOWED_NAME,
-        "validTo",
-    )
-    entity_vector: Identifier = setting(
-        "EMBED_ENTITY_VECTOR", "Property that holds the vector.", ALLOWED_NAME, "embedding"
-    )
-
-    entity_type: Identifier = setting(
-        "EMBED_ENTITY_TYPE", "Property with the type of an entity.", ALLOWED_NAME, "entityType"
-    )
-    entity_observations: Identifier = setting(
-        "EMBED_ENTITY_OBSERVATIONS",
-        "Property with the facts: a list, or a JSON list in a string.",
-        ALLOWED_NAME,
-        "observations",
-    )
-
-    entity_template: Template | None = setting(
-        "EMBED_ENTITY_TEMPLATE",
-        "Another text than name, type and observations, e.g. {title}: {abstract}.",
-        "a text with names of properties in braces, and braces for nothing else",
-    )
-
     @property
     def uses_bundled_server(self) -> bool:
         """Say whether Neo4j is the bundled one, because nothing else was asked for."""
@@ -276,20 +248,6 @@ class QueueSettings(BaseSettings):
     def max_attempts(self) -> int:
         """Times a job is tried before it fails for good."""
         return self.chosen_max_attempts or self.chosen_max_retries or 3
-
-    @property
-    def entity_shape(self) -> EntityShape:
-        """How the user's entities look."""
-        return EntityShape(
-            label=self.entity_label,
-            key=self.entity_key,
-            version=self.entity_version,
-            valid_to=self.entity_valid_to,
-            vector=self.entity_vector,
-            type=self.entity_type,
-            observations=self.entity_observations,
-            template=self.entity_template,
-        )
 
 
 def _bundled_server() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.paths import project_dir, state_dir
 from embed_pipeline.settings.fields import QueueSettings
 from embed_pipeline.settings.types import DAY_MS, WholeNumber, setting
@@ -84,6 +85,10 @@ class Settings(QueueSettings):
     def history_path(self) -> str:
         """Where closed days of the history are kept; the same from every folder."""
         own = self.own_history_path
+        # Queues that share a deployment share this setting, too.
+        part = "" if self.queue == DEFAULT_QUEUE else f"/queues/{self.queue}"
         if own is None:
-            return str(state_dir() / "history")
-        return own if "://" in own else str(project_dir() / Path(own).expanduser())
+            return f"{state_dir() / 'history'}{part}"
+        if "://" in own:
+            return own.rstrip("/") + part
+        return f"{project_dir() / Path(own).expanduser()}{part}"

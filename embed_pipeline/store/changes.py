@@ -12,7 +12,7 @@ from typing import Any, Final
 from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.lifecycle import MOVES, Move, is_allowed
-from embed_pipeline.store.records import LABELS, Properties
+from embed_pipeline.store.records import Properties
 
 HISTORY_LENGTH: Final = 10
 HISTORY_MESSAGE: Final = 200
@@ -58,8 +58,8 @@ class Change:
         """The row as a parameter."""
         return {
             "id": self.job_id,
-            "before": LABELS[self.before],
-            "after": LABELS[self.after],
+            "before": self.before.value,
+            "after": self.after.value,
             "properties": self.properties | {"status": self.after.value},
         }
 

@@ -16,8 +16,8 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_worker import FINISH_JOBS, LOCK_JOBS
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
 from embed_pipeline.store.loading import CurrentEntity, ending_reason, read_entities
+from embed_pipeline.store.naming import for_shape
 from embed_pipeline.store.records import Properties, is_held, settled_as
-from embed_pipeline.store.shape import for_shape
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 # Vectors are stored as 32-bit floats.

@@ -8,8 +8,8 @@ from functools import cache
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.text import Fingerprint, fingerprint, recipe_of, render_for
-from embed_pipeline.store.schema import DEFAULT_QUEUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from typing import Final, LiteralString
 COUNT_ENTITIES: Final[LiteralString] = "MATCH (e:%label%) RETURN count(e) AS entities"
 
 LOAD_ENTITIES: Final[LiteralString] = """
-MATCH (schema:EmbedSchema {name: $schema})
+MATCH (schema:EmbedSchema)
+WITH schema ORDER BY schema.name
 SET schema._lock = $token
-WITH schema, datetime.realtime().epochMillis AS now
+WITH count(schema) AS schemas, datetime.realtime().epochMillis AS now WHERE schemas > 0
 UNWIND $entities AS row
 OPTIONAL MATCH (known:%label% {%key%: row.name})
 WITH row, now, known WHERE known IS NULL
@@ -19,7 +20,7 @@ RETURN count(e) AS created
 """Add the entities whose names are free; an entity that is there stays as it is.
 
 Invariant: no name twice, also when two load at once. Names of entities are not unique by
-constraint (older versions keep theirs), so the schema node is the mutex of all loads.
+constraint (older versions keep theirs), so the schema nodes are the mutex of all loads.
 """
 
 LOAD_RELATIONS: Final[LiteralString] = """

@@ -146,10 +146,12 @@ One row for all: the driver spends more on a row than on what is in it.
 
 CHANGE_JOBS: Final[LiteralString] = """
 CYPHER replan=skip
+WITH {pending: 'EmbedPending', processing: 'EmbedProcessing', completed: 'EmbedCompleted',
+  failed: 'EmbedFailed', cancelled: 'EmbedCancelled'} AS labels
 UNWIND $rows AS row
 MATCH (job:EmbedJob {id: row.id}) USING INDEX job:EmbedJob(id)
-REMOVE job:$(row.before)
-SET job:$(row.after), job += row.properties
+REMOVE job:$(labels[row.before])
+SET job:$(labels[row.after]), job += row.properties
 """
 """Write what was decided about locked jobs; status, label and lane move together."""
 

@@ -6,23 +6,18 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, LiteralString, TypeVar
+from typing import Any, Final, LiteralString, Protocol, TypeVar
 
-from neo4j import (
-    AsyncDriver,
-    AsyncManagedTransaction,
-    AsyncTransaction,
-    Record,
-    unit_of_work,
-)
+from neo4j import AsyncDriver, AsyncResult, Record, unit_of_work
 from neo4j import exceptions as neo4j_errors
 
 from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.store.connection import ENDED_BY_SERVER
+from embed_pipeline.store.naming import for_queue
 
 logger = logging.getLogger(__name__)
 
-Transaction = AsyncManagedTransaction | AsyncTransaction
 Result = TypeVar("Result")
 Clock = Callable[[], datetime]
 
@@ -42,9 +37,33 @@ _REPEATABLE: Final = (
 )
 
 
+class Transaction(Protocol):
+    """As much of a transaction as the store uses; those of the driver are some."""
+
+    async def run(
+        self, query: LiteralString, parameters: dict[str, Any] | None = None, /
+    ) -> AsyncResult:
+        """Run a statement."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTransaction:
+    """A transaction whose statements are about the jobs of one queue."""
+
+    transaction: Transaction
+    queue: str
+
+    async def run(
+        self, query: LiteralString, parameters: dict[str, Any] | None = None, /
+    ) -> AsyncResult:
+        """Run a statement on the labels of the queue."""
+        return await self.transaction.run(for_queue(query, self.queue), parameters)
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database, and the time it lives in.
+    """One queue in a database, and the time it lives in.
 
     ``clock`` is for tests; without it every statement asks the server for the time.
     """
@@ -54,6 +73,7 @@ class Database:
     clock: Clock | None = None
     timeout: timedelta = TRANSACTION_TIMEOUT
     patience: timedelta = TRANSACTION_PATIENCE
+    queue: str = DEFAULT_QUEUE
 
     @property
     def now_ms(self) -> int | None:
@@ -85,7 +105,11 @@ class Database:
         self, work: Callable[[Transaction], Awaitable[Result]], *, write: bool
     ) -> Result:
         seconds = self.timeout.total_seconds()
-        bounded = unit_of_work(timeout=seconds)(work)
+
+        @unit_of_work(timeout=seconds)
+        async def bounded(tx: Transaction) -> Result:
+            return await work(QueueTransaction(tx, self.queue))
+
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience.total_seconds()
         pause = FIRST_PAUSE

@@ -10,8 +10,8 @@ from embed_pipeline.store.changes import BY_QUEUE, cancelled
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_worker import COUNT_HELD
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
+from embed_pipeline.store.naming import for_shape
 from embed_pipeline.store.records import Properties, is_held, lease_rows
-from embed_pipeline.store.shape import for_shape
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 _NOTHING_LEFT: Final = (EntityFate.GONE, EntityFate.SUPERSEDED)

@@ -13,6 +13,7 @@ from embed_pipeline.domain.results import PurgeReport
 from embed_pipeline.store import cypher_purge as cypher
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, duration_ms, fetch_one
+from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.transactions import new_token
 
 logger = logging.getLogger(__name__)
@@ -71,10 +72,14 @@ class Neo4jPurge:
             "token": new_token(),
             "batch": BATCH,
         }
-        statement = cypher.PURGE_WITHOUT_APOC
+        queue = self.config.queue
+        statement = for_queue(cypher.PURGE_WITHOUT_APOC, queue)
         if has_apoc:
             statement = cypher.PURGE_WITH_APOC
-            parameters |= {"outer": cypher.OUTER, "inner": cypher.INNER}
+            parameters |= {
+                "outer": for_queue(cypher.OUTER, queue),
+                "inner": for_queue(cypher.INNER, queue),
+            }
         # Auto-commit, because batches cannot commit inside another transaction.
         async with self.database.driver.session(database=self.database.name) as session:
             result = await session.run(statement, parameters)

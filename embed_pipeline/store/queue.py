@@ -53,7 +53,7 @@ def open_queue(
 ) -> Queue:
     """Put the parts together; ``clock`` is for tests, production asks the server for the time."""
     config = config or QueueConfig()
-    db = Database(driver, database, clock, timeout)
+    db = Database(driver, database, clock, timeout, queue=config.queue)
     return Queue(
         database=db,
         config=config,

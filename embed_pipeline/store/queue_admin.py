@@ -15,7 +15,13 @@ from embed_pipeline.store import cypher_admin as cypher
 from embed_pipeline.store import cypher_worker
 from embed_pipeline.store.changes import Change, back_to_pending, cancelled, reopened
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
+from embed_pipeline.store.database import (
+    Database,
+    QueueTransaction,
+    Transaction,
+    fetch,
+    fetch_one,
+)
 from embed_pipeline.store.enqueueing import enqueue
 from embed_pipeline.store.filtering import change_all, filter_parameters, preview, read_page
 from embed_pipeline.store.records import Properties, is_owned, to_job
@@ -60,7 +66,11 @@ class Neo4jQueueAdmin:
     ) -> list[EnqueueOutcome]:
         """Enqueue inside the caller's transaction: entity and job commit together or not at all."""
         return await enqueue(
-            tx, self.config, jobs, max_attempts=max_attempts, now=self.database.now_ms
+            QueueTransaction(tx, self.config.queue),
+            self.config,
+            jobs,
+            max_attempts=max_attempts,
+            now=self.database.now_ms,
         )
 
     async def retry_failed(self, which: JobFilter, *, preview: bool = False) -> BulkReport:

@@ -23,8 +23,8 @@ from embed_pipeline.store import cypher_reconcile as cypher
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one, moment
 from embed_pipeline.store.enqueueing import enqueue
+from embed_pipeline.store.naming import for_shape
 from embed_pipeline.store.records import Properties
-from embed_pipeline.store.shape import for_shape
 from embed_pipeline.store.transactions import new_token, write_once
 
 logger = logging.getLogger(__name__)

@@ -1,19 +1,11 @@
-"""From what Neo4j returns to what the domain knows, and the labels of the states."""
+"""From what Neo4j returns to what the domain knows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob
 from embed_pipeline.store.database import from_ms, moment
-
-LABELS: Final = {
-    JobStatus.PENDING: "EmbedPending",
-    JobStatus.PROCESSING: "EmbedProcessing",
-    JobStatus.COMPLETED: "EmbedCompleted",
-    JobStatus.FAILED: "EmbedFailed",
-    JobStatus.CANCELLED: "EmbedCancelled",
-}
 
 Properties = Mapping[str, Any]
 

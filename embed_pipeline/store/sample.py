@@ -9,8 +9,7 @@ from neo4j import AsyncDriver, AsyncManagedTransaction
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.store import cypher_sample
-from embed_pipeline.store.schema_objects import SCHEMA_NAME
-from embed_pipeline.store.shape import for_shape
+from embed_pipeline.store.naming import for_shape
 
 
 async def count_entities(driver: AsyncDriver, *, database: str, shape: EntityShape) -> int:
@@ -37,7 +36,6 @@ async def load_graph(
     async def work(tx: AsyncManagedTransaction) -> int:
         result = await tx.run(
             for_shape(cypher_sample.LOAD_ENTITIES, shape),
-            schema=SCHEMA_NAME,
             token=str(uuid.uuid4()),
             entities=list(entities),
         )

@@ -10,32 +10,32 @@ from neo4j import exceptions as neo4j_errors
 
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import SchemaError
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.schema_objects import (
     DROP_INDEX,
-    ENTITY_HASH_INDEX,
-    ENTITY_KEY_INDEX,
-    ENTITY_VECTOR_INDEX,
-    ENTITY_VECTOR_INDEX_NAME,
     MIGRATIONS,
     OLDEST_BESIDE,
     RECORD_VERSION,
-    SCHEMA_NAME,
     SCHEMA_VERSION,
     SHOW_INDEXES,
     STORED_VERSION,
     Kind,
     SchemaObject,
+    entity_objects,
+    queue_of,
+    schema_name,
 )
 from embed_pipeline.store.schema_state import (
     FoundIndex,
     InstallReport,
     SchemaState,
+    Stored,
     VectorIndex,
+    taken,
     too_new,
 )
-from embed_pipeline.store.shape import for_shape
 
-DEFAULT_QUEUE: Final = "default"
 _ATTEMPTS: Final = 8
 _ONLINE_SECONDS: Final = 300.0
 _BUSY: Final = (
@@ -46,33 +46,10 @@ _BUSY: Final = (
 _EXISTS: Final = ("EquivalentSchemaRuleAlreadyExists", "ConstraintAlreadyExists")
 
 
-def schema_objects(shape: EntityShape) -> tuple[SchemaObject, ...]:
-    """Everything the queue needs for entities of this shape."""
-    queue = tuple(obj for migration in MIGRATIONS for obj in migration.objects)
-    return (
-        *queue,
-        SchemaObject(
-            "embed_entity_key",
-            Kind.RANGE,
-            shape.label,
-            (shape.key,),
-            for_shape(ENTITY_KEY_INDEX, shape),
-        ),
-        SchemaObject(
-            "embed_entity_hash",
-            Kind.RANGE,
-            shape.label,
-            (shape.vector_hash,),
-            for_shape(ENTITY_HASH_INDEX, shape),
-        ),
-        SchemaObject(
-            ENTITY_VECTOR_INDEX_NAME,
-            Kind.VECTOR,
-            shape.label,
-            (shape.vector,),
-            for_shape(ENTITY_VECTOR_INDEX, shape),
-        ),
-    )
+def schema_objects(shape: EntityShape, queue: str = DEFAULT_QUEUE) -> tuple[SchemaObject, ...]:
+    """Everything a queue needs for entities of this shape."""
+    own = (obj.of(queue) for migration in MIGRATIONS for obj in migration.objects)
+    return (*own, *entity_objects(shape, queue))
 
 
 async def install(
@@ -92,11 +69,14 @@ async def install(
     Raises:
         SchemaError: the database holds something that contradicts; nothing else was changed.
     """
-    version, _ = await _stored_version(driver, database)
+    stored = await _stored(driver, database, shape, queue)
+    version = stored.version
     if version is not None and version > SCHEMA_VERSION:
         raise SchemaError(too_new(version))
+    if stored.rival:
+        raise SchemaError(taken(stored.rival))
     found = await _show(driver, database)
-    wanted = schema_objects(shape)
+    wanted = schema_objects(shape, queue)
     if replace_vector_index:
         found = await _drop_other_vector_indexes(driver, database, wanted, found, dimensions)
     _refuse_contradictions(wanted, found, dimensions)
@@ -105,12 +85,12 @@ async def install(
     await _await_online(driver, database, wanted)
     for migration in MIGRATIONS:
         for statement in migration.statements if migration.version > (version or 0) else ():
-            await _execute(driver, database, statement)
+            await _execute(driver, database, for_queue(statement, queue))
     await _execute(
         driver,
         database,
         RECORD_VERSION,
-        name=SCHEMA_NAME,
+        name=schema_name(queue),
         version=SCHEMA_VERSION,
         oldest=OLDEST_BESIDE,
         label=shape.label,
@@ -118,7 +98,7 @@ async def install(
         dimensions=dimensions,
         queue=queue,
     )
-    state = await inspect(driver, database=database, shape=shape)
+    state = await inspect(driver, database=database, shape=shape, queue=queue)
     if state.problem or state.vector_index is None:
         raise SchemaError(f"after the installation {state.problem}")
     # Another installer may have won the race for the vector index with other dimensions.
@@ -131,15 +111,18 @@ async def install(
     )
 
 
-async def inspect(driver: AsyncDriver, *, database: str, shape: EntityShape) -> SchemaState:
+async def inspect(
+    driver: AsyncDriver, *, database: str, shape: EntityShape, queue: str = DEFAULT_QUEUE
+) -> SchemaState:
     """Say what is there; changes nothing."""
-    version, oldest = await _stored_version(driver, database)
+    stored = await _stored(driver, database, shape, queue)
     found = await _show(driver, database)
-    wanted = schema_objects(shape)
+    wanted = schema_objects(shape, queue)
     vector = next((f for f in found if f.is_like(wanted[-1])), None)
     return SchemaState(
-        version=version,
-        oldest=oldest,
+        version=stored.version,
+        oldest=stored.oldest,
+        rival=stored.rival,
         missing=tuple(o.name for o in wanted if not any(f.is_like(o) for f in found)),
         not_online=tuple(
             f.name for f in found if f.state != "ONLINE" and any(f.is_like(o) for o in wanted)
@@ -225,16 +208,23 @@ async def _await_online(
             pause = min(pause * 2, 1.0)
 
 
-async def _stored_version(driver: AsyncDriver, database: str) -> tuple[int | None, int]:
-    """The version of the schema, and the oldest that a program must know."""
-    [record] = await _execute(driver, database, STORED_VERSION, name=SCHEMA_NAME)
+async def _stored(driver: AsyncDriver, database: str, shape: EntityShape, queue: str) -> Stored:
+    [record] = await _execute(
+        driver,
+        database,
+        STORED_VERSION,
+        name=schema_name(queue),
+        label=shape.label,
+        vector=shape.vector,
+    )
     version, oldest = record["version"], record["oldest"]
+    rival = next((queue_of(name) for name in record["rivals"]), None)
     if version is None:
-        return None, 0
+        return Stored(None, 0, rival)
     if type(version) is not int or type(oldest) is not int:
         # What is no number was not written by any installation: install again.
-        return 0, 0
-    return version, oldest
+        return Stored(0, 0, rival)
+    return Stored(version, oldest, rival)
 
 
 async def _show(driver: AsyncDriver, database: str) -> list[FoundIndex]:

@@ -5,9 +5,13 @@ makes every index below a partial one and every count a read of the count store.
 1,000 and with 1,000,000 jobs the database hits of lease, heartbeat, recover and counts are equal.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, LiteralString
+from typing import Final, LiteralString, cast
+
+from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.store.naming import for_queue, name_for
 
 SCHEMA_NAME: Final = "embed_pipeline"
 SCHEMA_VERSION: Final = 1
@@ -31,11 +35,39 @@ class Kind(StrEnum):
 class SchemaObject:
     """A constraint or index; ``statement`` creates it and does nothing when it exists."""
 
-    name: str
+    name: LiteralString
     kind: Kind
-    label: str
-    properties: tuple[str, ...]
-    statement: LiteralString
+    label: LiteralString
+    properties: tuple[LiteralString, ...]
+
+    @property
+    def statement(self) -> LiteralString:
+        """How it is created; a vector index takes its ``$dimensions``."""
+        columns = ", ".join(f"n.`{name}`" for name in self.properties)
+        match self.kind:
+            case Kind.UNIQUE:
+                return (
+                    f"CREATE CONSTRAINT {self.name} IF NOT EXISTS"
+                    f" FOR (n:`{self.label}`) REQUIRE ({columns}) IS UNIQUE"
+                )
+            case Kind.RANGE:
+                return (
+                    f"CREATE INDEX {self.name} IF NOT EXISTS FOR (n:`{self.label}`) ON ({columns})"
+                )
+            case Kind.VECTOR:
+                return (
+                    f"CREATE VECTOR INDEX {self.name} IF NOT EXISTS"
+                    f" FOR (n:`{self.label}`) ON ({columns})"
+                    " OPTIONS {indexConfig: {`vector.dimensions`: $dimensions,"
+                    " `vector.similarity_function`: 'cosine'}}"
+                )
+
+    def of(self, queue: str) -> "SchemaObject":
+        """The same for a queue; what all queues share stays as it is."""
+        label = for_queue(self.label, queue)
+        if label == self.label:
+            return self
+        return replace(self, name=name_for(self.name, queue), label=label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +80,11 @@ class Migration:
 
 
 def _unique(name: LiteralString, label: LiteralString, *properties: LiteralString) -> SchemaObject:
-    columns = ", ".join("n." + prop for prop in properties)
-    return SchemaObject(
-        name,
-        Kind.UNIQUE,
-        label,
-        properties,
-        f"CREATE CONSTRAINT {name} IF NOT EXISTS FOR (n:{label}) REQUIRE ({columns}) IS UNIQUE",
-    )
+    return SchemaObject(name, Kind.UNIQUE, label, properties)
 
 
 def _index(name: LiteralString, label: LiteralString, *properties: LiteralString) -> SchemaObject:
-    columns = ", ".join("n." + prop for prop in properties)
-    return SchemaObject(
-        name,
-        Kind.RANGE,
-        label,
-        properties,
-        f"CREATE INDEX {name} IF NOT EXISTS FOR (n:{label}) ON ({columns})",
-    )
+    return SchemaObject(name, Kind.RANGE, label, properties)
 
 
 MIGRATIONS: Final = (
@@ -93,21 +111,37 @@ MIGRATIONS: Final = (
     ),
 )
 
-ENTITY_KEY_INDEX: Final[LiteralString] = (
-    "CREATE INDEX embed_entity_key IF NOT EXISTS FOR (e:%label%) ON (e.%key%)"
-)
-"""Completion, reconcile and the trigger find an entity by its key."""
-
-ENTITY_HASH_INDEX: Final[LiteralString] = (
-    "CREATE INDEX embed_entity_hash IF NOT EXISTS FOR (e:%label%) ON (e.%vector_hash%)"
-)
-"""A text that was embedded before is found by its hash and not paid for again."""
-
 ENTITY_VECTOR_INDEX_NAME: Final = "entity_embeddings"
-ENTITY_VECTOR_INDEX: Final[LiteralString] = """
-CREATE VECTOR INDEX entity_embeddings IF NOT EXISTS FOR (e:%label%) ON (e.%vector%)
-OPTIONS {indexConfig: {`vector.dimensions`: $dimensions, `vector.similarity_function`: 'cosine'}}
-"""
+
+
+def entity_objects(shape: EntityShape, queue: str) -> tuple[SchemaObject, ...]:
+    """The indexes on the entities; the last one is the vector index.
+
+    Completion, reconcile and the trigger find an entity by its key; a text that was embedded before
+    is found by its hash, and not paid for again.
+    """
+
+    def of(name: LiteralString, kind: Kind, prop: str) -> SchemaObject:
+        # An ``EntityShape`` refuses every name that is not letters, digits and underscores.
+        label, column = cast("LiteralString", shape.label), cast("LiteralString", prop)
+        return SchemaObject(name_for(name, queue), kind, label, (column,))
+
+    return (
+        of("embed_entity_key", Kind.RANGE, shape.key),
+        of("embed_entity_hash", Kind.RANGE, shape.vector_hash),
+        of(ENTITY_VECTOR_INDEX_NAME, Kind.VECTOR, shape.vector),
+    )
+
+
+def schema_name(queue: str) -> str:
+    """The name of the node that holds the version of a queue's schema."""
+    return SCHEMA_NAME if queue == DEFAULT_QUEUE else f"{SCHEMA_NAME}/{queue}"
+
+
+def queue_of(schema_name: str) -> str:
+    """The queue whose schema has this name."""
+    return schema_name.partition("/")[2] or DEFAULT_QUEUE
+
 
 DROP_INDEX: Final[LiteralString] = "DROP INDEX $name IF EXISTS"
 
@@ -119,8 +153,13 @@ RETURN name, type, state, labelsOrTypes, properties, options, owningConstraint, 
 
 STORED_VERSION: Final[LiteralString] = """
 OPTIONAL MATCH (schema:EmbedSchema {name: $name})
-RETURN schema.version AS version, coalesce(schema.oldest, schema.version) AS oldest
+RETURN schema.version AS version, coalesce(schema.oldest, schema.version) AS oldest,
+  COLLECT {
+    MATCH (other:EmbedSchema {label: $label, vector: $vector}) WHERE other.name <> $name
+    RETURN other.name ORDER BY other.name
+  } AS rivals
 """
+"""The version of a queue's schema, and the other queues that write to the same property."""
 
 RECORD_VERSION: Final[LiteralString] = """
 MERGE (schema:EmbedSchema {name: $name})

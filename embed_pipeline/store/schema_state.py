@@ -1,7 +1,7 @@
 """What an installation did and what an inspection found."""
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from embed_pipeline.store.schema_objects import SCHEMA_VERSION, Kind, SchemaObject
 
@@ -32,6 +32,16 @@ class VectorIndex:
         return None
 
 
+class Stored(NamedTuple):
+    """What the schema nodes say."""
+
+    version: int | None
+    oldest: int
+    """What a program must know at least to work on it."""
+    rival: str | None
+    """Another queue that writes its vectors to the same property of the same nodes."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstallReport:
     """What ``install`` did."""
@@ -54,6 +64,8 @@ class SchemaState:
     """What a program must know at least to work on it."""
     failed: tuple[str, ...] = ()
     """Those of ``not_online`` that never will be."""
+    rival: str | None = None
+    """Another queue that writes its vectors to the same property of the same nodes."""
 
     @property
     def problem(self) -> str | None:
@@ -63,6 +75,8 @@ class SchemaState:
             return f"the schema lacks {lacking}; run 'embed-pipeline init'"
         if self.oldest > SCHEMA_VERSION:
             return too_new(self.version)
+        if self.rival:
+            return taken(self.rival)
         if self.version < SCHEMA_VERSION:
             return f"the schema is of version {self.version}; run 'embed-pipeline init'"
         if self.failed:
@@ -119,4 +133,12 @@ def too_new(version: int) -> str:
     return (
         f"the schema is of version {version}, this program knows {SCHEMA_VERSION}; "
         "update embed-pipeline"
+    )
+
+
+def taken(rival: str) -> str:
+    """Say why two queues cannot write to one property."""
+    return (
+        f"queue {rival!r} writes its vectors to the same property of the same nodes; give this one "
+        "its own EMBED_ENTITY_VECTOR or EMBED_ENTITY_LABEL"
     )

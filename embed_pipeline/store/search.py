@@ -9,7 +9,7 @@ from embed_pipeline.store import cypher_search as cypher
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, fetch
-from embed_pipeline.store.shape import for_shape
+from embed_pipeline.store.naming import for_shape
 
 CANDIDATES_PER_HIT: Final = 10
 FEWEST_CANDIDATES: Final = 100
@@ -37,7 +37,9 @@ async def search_entities(
     Raises:
         SchemaError: there is no vector index.
     """
-    state = await schema.inspect(database.driver, database=database.name, shape=config.shape)
+    state = await schema.inspect(
+        database.driver, database=database.name, shape=config.shape, queue=config.queue
+    )
     if state.vector_index is None:
         raise SchemaError("there is no vector index; run 'embed-pipeline init'")
     index = state.vector_index.name

@@ -13,7 +13,7 @@ from embed_pipeline.domain.errors import ApocMissingError
 from embed_pipeline.store import cypher_trigger as cypher
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database
-from embed_pipeline.store.shape import for_shape
+from embed_pipeline.store.naming import for_queue, for_shape, name_for
 
 _SYSTEM: Final = "system"
 
@@ -46,7 +46,7 @@ class Neo4jTriggers:
             _SYSTEM,
             cypher.INSTALL_TRIGGER,
             database=self.database.name,
-            name=cypher.TRIGGER_NAME,
+            name=self._name,
             statement=self._statement,
             params=self._params,
         )
@@ -63,7 +63,7 @@ class Neo4jTriggers:
         Raises:
             ApocMissingError: the server has no APOC, or its triggers are turned off.
         """
-        name = cypher.TRIGGER_NAME
+        name = self._name
         await self._run(_SYSTEM, cypher.DROP_TRIGGER, database=self.database.name, name=name)
         deadline = asyncio.get_running_loop().time() + patience.total_seconds()
         while asyncio.get_running_loop().time() < deadline:
@@ -76,12 +76,10 @@ class Neo4jTriggers:
         """Say whether the trigger is installed and running."""
         try:
             every = await self._run(_SYSTEM, cypher.SHOW_TRIGGER, database=self.database.name)
-            active = await self._run(
-                self.database.name, cypher.ACTIVE_TRIGGER, name=cypher.TRIGGER_NAME
-            )
+            active = await self._run(self.database.name, cypher.ACTIVE_TRIGGER, name=self._name)
         except ApocMissingError:
             return TriggerState(is_installed=False, is_active=False, is_other=False)
-        installed = [record for record in every if record["name"] == cypher.TRIGGER_NAME]
+        installed = [record for record in every if record["name"] == self._name]
         is_installed = any(self._is_ours(record) for record in installed)
         return TriggerState(
             is_installed=is_installed,
@@ -90,8 +88,12 @@ class Neo4jTriggers:
         )
 
     @property
+    def _name(self) -> str:
+        return name_for(cypher.TRIGGER_NAME, self.config.queue)
+
+    @property
     def _statement(self) -> LiteralString:
-        return for_shape(cypher.TRIGGER, self.config.shape)
+        return for_queue(for_shape(cypher.TRIGGER, self.config.shape), self.config.queue)
 
     @property
     def _params(self) -> dict[str, Any]:

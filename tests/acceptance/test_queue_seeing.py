@@ -179,7 +179,7 @@ async def test_metrics_show_depth_age_and_speed(queue: Neo4jUnderTest) -> None:
 async def test_m62_m65_init_is_idempotent_and_complete(queue: Neo4jUnderTest) -> None:
     for obj in schema.schema_objects(SHAPE):
         kind = "CONSTRAINT" if obj.kind is schema.Kind.UNIQUE else "INDEX"
-        await queue.run(f"DROP {kind} {obj.name} IF EXISTS")  # pyright: ignore[reportArgumentType]
+        await queue.run(f"DROP {kind} {obj.name} IF EXISTS")
     bare = await schema.inspect(queue.driver, database=queue.database, shape=SHAPE)
 
     async def install() -> schema.InstallReport:

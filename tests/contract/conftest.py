@@ -1,4 +1,4 @@
-"""One suite over every queue, and over the oldest and the newest Neo4j."""
+"""One suite over every queue, over the oldest and the newest Neo4j, and over a second queue."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -6,16 +6,19 @@ from typing import Any
 import pytest
 
 from embed_pipeline.store.connection import open_driver
-from tests.queue_harness import FakeUnderTest, Neo4jUnderTest
+from tests.queue_harness import ACME, FakeUnderTest, Neo4jUnderTest
 
 
-@pytest.fixture(params=["fake", "neo4j", "neo4j_2026"])
+@pytest.fixture(params=["fake", "neo4j", "neo4j_2026", "second_queue"])
 async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     if request.param == "fake":
         yield FakeUnderTest()
         return
-    server = request.getfixturevalue(f"{request.param}_server")
+    is_second = request.param == "second_queue"
+    server = request.getfixturevalue("neo4j_server" if is_second else f"{request.param}_server")
     async with open_driver(server.connection) as driver:
         real = Neo4jUnderTest(driver, server.database)
+        if is_second:
+            real = Neo4jUnderTest(driver, server.database, config=ACME)
         await real.wipe()
         yield real

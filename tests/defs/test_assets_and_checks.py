@@ -16,6 +16,7 @@ from embed_pipeline.defs.metadata import SHOWN, of_coverage, table
 from embed_pipeline.domain.coverage import Coverage, CoverageKey, CoverageReport, ReconcilePage
 from embed_pipeline.domain.health import CHECKS, Severity
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import Deployment, SensorUnderTest, fresh_definitions
 from tests.queue_harness import MODEL, VECTOR
 
@@ -206,7 +207,7 @@ def test_lineage_leads_from_the_entities_over_their_vectors_to_the_index(
 def test_the_metrics_are_stale_when_readings_stay_away(
     interval: timedelta, late: timedelta
 ) -> None:
-    [spec] = queue_metrics_asset(interval).specs
+    [spec] = queue_metrics_asset(interval, DEFAULT_QUEUE).specs
 
     assert spec.freshness_policy == dg.FreshnessPolicy.time_window(
         warn_window=late, fail_window=2 * late
@@ -217,12 +218,14 @@ async def test_the_checks_yield_exactly_what_is_announced(deployment: Deployment
     found = await checked(deployment)
 
     assert list(found) == [check.name for check in CHECKS]
-    announced = {(spec.name, spec.asset_key) for spec in checks.embed_health.check_specs}
+    announced = {
+        (spec.name, spec.asset_key) for spec in checks.health_checks(DEFAULT_QUEUE).check_specs
+    }
     assert {(name, each.asset_key) for name, each in found.items()} == announced
 
 
 def test_every_check_says_what_it_is_for() -> None:
-    assert all(spec.description for spec in checks.embed_health.check_specs)
+    assert all(spec.description for spec in checks.health_checks(DEFAULT_QUEUE).check_specs)
 
 
 async def test_a_failing_check_shows_severity_message_and_figures(deployment: Deployment) -> None:

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +13,17 @@ import dagster as dg
 import pytest
 
 import embed_pipeline.defs as defs_folder
+from embed_pipeline.defs.history import history_asset
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import fresh_definitions
 from tests.project import BIN, Project, make_project
 
+GIVEN = {
+    "interval": timedelta(minutes=1),
+    "queue": DEFAULT_QUEUE,
+    "history": history_asset(DEFAULT_QUEUE),
+}
+"""What the functions take that make definitions."""
 DEFINITIONS = (
     dg.AssetChecksDefinition,
     dg.AssetsDefinition,
@@ -66,10 +74,13 @@ def made_by_settings() -> Iterator[Any]:
         for _, function in inspect.getmembers(module, inspect.isfunction):
             is_maker = inspect.signature(function).return_annotation in DEFINITIONS
             if is_maker and function.__module__ == module.__name__:
-                yield function(timedelta(minutes=1))
+                names = inspect.signature(function).parameters
+                yield function(*(GIVEN[name] for name in names))
 
 
 def name_of(thing: Any) -> tuple[type, str]:
+    if isinstance(thing, dg.AssetChecksDefinition):
+        return dg.AssetChecksDefinition, thing.node_def.name
     if isinstance(thing, (dg.AssetSpec, dg.AssetsDefinition)):
         return dg.AssetsDefinition, thing.key.to_user_string()
     return type(thing), thing.name
@@ -91,12 +102,15 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
     made = [name_of(thing) for thing in made_by_settings()]
 
     assert {name for _, name in made} == {
+        "daily_history",
+        "embed_health",
         "embed_queue_metrics",
         "queue_metrics",
+        "queue_metrics_history",
         "reconcile_entities",
         "stale_leases",
     }
-    names = [name_of(thing) for thing in listed if not isinstance(thing, dg.AssetChecksDefinition)]
+    names = [name_of(thing) for thing in listed]
     assert [name for name in made if name not in names] == []
 
 
@@ -115,6 +129,23 @@ def test_a_further_code_server_has_drains_and_nothing_that_must_be_there_once(
         "drain_canceled",
     ]
     assert not [*(defs.assets or ()), *(defs.asset_checks or ()), *(defs.schedules or ())]
+
+
+def test_a_second_queue_shares_no_asset_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    first = fresh_definitions(monkeypatch).resolve_asset_graph()
+    monkeypatch.setenv("EMBED_QUEUE", "acme")
+
+    second = fresh_definitions(monkeypatch).resolve_asset_graph()
+
+    def names(keys: Iterable[dg.AssetKey]) -> set[str]:
+        return {key.to_user_string() for key in keys}
+
+    assert names(second.get_all_asset_keys()) == {
+        f"acme/{name}" for name in names(first.get_all_asset_keys())
+    }
+    assert {check.asset_key.path[0] for check in second.asset_check_keys} == {"acme"}
+    assert len(second.asset_check_keys) == len(first.asset_check_keys) > 0
 
 
 def test_whatever_runs_by_itself_says_what_for(listed: list[Any]) -> None:

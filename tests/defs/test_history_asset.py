@@ -11,13 +11,15 @@ import pytest
 from dagster._core.test_utils import freeze_time
 
 from embed_pipeline import history
-from embed_pipeline.defs.history import LOOK_BACK, daily_history, queue_metrics_history
+from embed_pipeline.defs.history import LOOK_BACK, history_asset, history_schedule
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.history.archive import Archive
 from tests.generated_history import insert, make_home, readings
 
 TODAY = datetime(2026, 11, 16, tzinfo=UTC)
 DAY = timedelta(days=1)
+HISTORY = history_asset(DEFAULT_QUEUE)
 YESTERDAY = TODAY - DAY
 
 
@@ -53,7 +55,7 @@ def read_at(instance: dg.DagsterInstance, at: datetime, **figures: int) -> None:
 def materialize(instance: dg.DagsterInstance, day: datetime) -> dg.ExecuteInProcessResult:
     with freeze_time(TODAY + DAY / 2):
         return dg.materialize(
-            [queue_metrics_history],
+            [HISTORY],
             instance=instance,
             partition_key=f"{day:%Y-%m-%d}",
             resources={"neo4j": Neo4jResource()},
@@ -74,7 +76,7 @@ def tick(instance: dg.DagsterInstance, at: datetime = TODAY) -> list[str] | str 
         scheduled_execution_time=at + timedelta(minutes=20),
         resources={"neo4j": Neo4jResource()},
     ) as context:
-        found: Any = daily_history(context)
+        found: Any = history_schedule(HISTORY, DEFAULT_QUEUE)(context)
     if isinstance(found, dg.SkipReason):
         return found.skip_message
     return [request.partition_key for request in found]

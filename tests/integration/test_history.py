@@ -80,7 +80,12 @@ def drain_at(instance: dg.DagsterInstance, at: datetime, run_id: str, **report: 
     )
     done = DrainReport(owner=f"{run_id}/host/1", model="text-embedding-3-small", **report)
     with freeze_time(at):
-        _tell(cast(Any, context), DrainConfig(max_jobs=7), done)
+        _tell(
+            cast(Any, context),
+            DrainConfig(max_jobs=7),
+            done,
+            dg.AssetKey("entity_embeddings"),
+        )
     return done
 
 

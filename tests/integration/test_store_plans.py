@@ -24,7 +24,7 @@ from embed_pipeline.store import (
     recovering,
     transactions,
 )
-from embed_pipeline.store.shape import for_shape
+from embed_pipeline.store.naming import for_shape
 from tests.integration.test_queue_races import given_many
 from tests.queue_harness import LEASE, MODEL, SHAPE, VECTOR, Neo4jUnderTest, hash_for
 

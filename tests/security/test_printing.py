@@ -96,7 +96,7 @@ def test_json_is_plain_and_says_the_same(name: str, capsys: pytest.CaptureFixtur
 def test_a_check_shows_what_a_provider_said_without_pictures_links_and_tags() -> None:
     said = "breaker open: ![](https://evil.example/p.png) [log in](https://evil.example) <b>x</b>"
 
-    shown = evaluation(Verdict(OPEN, passed=False, message=said)).description or ""
+    shown = evaluation(Verdict(OPEN, passed=False, message=said), "default").description or ""
 
     assert not re.search(r"(?<!\\)[\[\]<>`]", shown)
     assert shown.replace("\\", "") == said

@@ -9,7 +9,8 @@ from neo4j import Driver, GraphDatabase
 from neo4j.exceptions import ClientError
 
 from embed_pipeline.domain.entity import EntityShape
-from embed_pipeline.store.shape import for_shape
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.store.naming import for_shape
 from tests.conftest import TestServer
 from tests.project import ROOT
 
@@ -79,9 +80,9 @@ def test_the_labels_are_those_of_the_queue() -> None:
 
 
 def test_the_labels_that_move_are_those_of_the_states() -> None:
-    from embed_pipeline.store.records import LABELS
+    states = {f"Embed{status.capitalize()}" for status in JobStatus}
 
-    assert granted("SET LABEL") == granted("REMOVE LABEL") == set(LABELS.values())
+    assert granted("SET LABEL") == granted("REMOVE LABEL") == states
 
 
 def test_of_an_entity_only_vector_provenance_and_lock_can_be_written() -> None:

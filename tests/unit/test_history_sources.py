@@ -123,8 +123,8 @@ def test_days_whose_place_was_named_are_joined_to_any_instance(
 ) -> None:
     monkeypatch.setenv("EMBED_HISTORY_PATH", "memory://named")
 
-    assert archive_for(used_home, None) == Archive.at("memory://named")
-    assert archive_for(used_home, "memory://given") == Archive.at("memory://given")
+    assert archive_for(used_home, None, queue="default") == Archive.at("memory://named")
+    assert archive_for(used_home, "memory://given", queue="default") == Archive.at("memory://given")
 
 
 def test_an_instance_in_memory_is_nobodys(folder: Path) -> None:
