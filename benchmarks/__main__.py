@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from benchmarks import deployed, limit, machine, peers, requirements, scaling, where
+from benchmarks import deployed, limit, machine, peers, requirements, rounds, scaling, where
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.simulation import compare
+from benchmarks.simulation.costs import FILE
+from benchmarks.simulation.measuring import costs_of, seconds_of_index
 from benchmarks.table import HEAD, Line, verdict
 from embed_pipeline.local.config import Memory
 from embed_pipeline.local.neo4j_server import Neo4jServer
@@ -62,11 +64,25 @@ def _parts(
         "requirements": lambda: requirements.lines(connection, plan),
         "peers": lambda: peers.lines(connection, plan),
         "deployed": lambda: deployed.lines(connection, known, pid, plan),
-        "where": lambda: where.lines(connection, pid, plan),
-        "simulation": lambda: compare.lines(connection, pid, plan, write=write_costs),
+        "drains": lambda: _drains(connection, pid, plan, write_costs=write_costs),
         # Last, because it leaves a million jobs, and deleting them takes longer than measuring.
         "scaling": lambda: scaling.lines(connection, plan),
     }
+
+
+def _drains(connection: Connection, pid: int, plan: Plan, *, write_costs: bool) -> Iterable[Line]:
+    """What a drain costs and reaches, and whether the one foretells the other."""
+    found = rounds.measure(connection, pid, plan)
+    large = where.mean([each.large for each in found])
+    yield from rounds.lines(found)
+    yield from where.lines(large)
+    yield from compare.lines(found, plan.entities)
+    if write_costs:
+        small = where.mean([each.small for each in found])
+        start = sum((each.start for each in found), where.Spent()) * (1 / len(found))
+        index = seconds_of_index(connection, pid, plan, large)
+        costs = costs_of(large, small, start, index=index)
+        FILE.write_text(costs.written(), encoding="utf-8")
 
 
 def _measured(

@@ -2,8 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import timedelta
-from functools import cache
 from typing import Any, Final
 
 from benchmarks.contestants import drain, lease_beat_complete, write
@@ -13,30 +11,24 @@ from benchmarks.site import Site, on_site
 from benchmarks.table import Goal, Line, at_least, per_second, ratios
 from embed_pipeline.store.connection import Connection
 
-CREW: Final = 4
 AT_ONCE: Final = 4
 """Batches that a drain has under way, unless told otherwise."""
 GOALS: Final = {False: at_least(0.7), True: at_least(0.9)}
-FOUR_PROCESSES: Final = at_least(1.5)
 OWNER: Final = "6f1c9d5e-8d3c-4c8e-9f60-1b2a3c4d5e6f/some-host"
 """As long as a real one."""
-SLOW: Final = (timedelta(milliseconds=500), 100)
-"""A provider that takes so long for a request of so many texts."""
 
 Rates = dict[str, list[float]]
 
 
 def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
-    """Measure without and with a vector index, then with a provider that is the limit."""
+    """Measure without and with a vector index."""
     for has_index in (False, True):
         rates = measure(connection, plan, has_index=has_index)
         yield from _judge(rates, has_index=has_index)
-    yield _many_processes(*one_and_four(connection, plan))
 
 
-@cache
 def measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
-    """Jobs per second of every contestant in every round, in turn; measured once in a run."""
+    """Jobs per second of every contestant in every round, in turn."""
     rates: Rates = defaultdict(list)
     entities = plan.indexed_entities if has_index else plan.entities
     on_site(connection, Site.prepare, entities, has_index=has_index)
@@ -85,37 +77,3 @@ def _judge(rates: Rates, *, has_index: bool) -> Iterator[Line]:
     yield line(f"{queue}, against plain writes; 1 process", "queue", "write", goal=GOALS[has_index])
     yield line(f"{queue}, against as many plain writes at once", "queue", "write, 4 batches")
     yield line("a whole drain, against plain writes; 1 process", "drain", "write")
-
-
-@cache
-def one_and_four(connection: Connection, plan: Plan) -> tuple[list[float], list[float]]:
-    """Jobs per second of one drain and of four with a slow provider; measured once in a run."""
-    one: list[float] = []
-    four: list[float] = []
-    entities = plan.entities // 2
-    on_site(connection, Site.prepare, entities, has_index=False)
-    with hired(CREW, connection) as crew:
-        for _ in range(plan.rounds):
-            for size, rates in ((1, one), (CREW, four)):
-                rates.append(rate_of_drains(crew, connection, entities, size, *SLOW))
-    return one, four
-
-
-def rate_of_drains(
-    crew: Crew, connection: Connection, entities: int, size: int, *provider: Any
-) -> float:
-    """Jobs per second of so many drains at once; ``provider`` as ``drain`` takes it."""
-    on_site(connection, Site.reset, entities, jobs=True)
-    owners = [(f"{OWNER}/{n}", *provider) for n in range(size)]
-    return entities / crew.work(drain, *owners).seconds
-
-
-def _many_processes(one: list[float], four: list[float]) -> Line:
-    """What more processes gain while the server has time to spare."""
-    return Line(
-        1,
-        "4 drains, against one; the provider takes 0.5 s for 100 texts",
-        f"{per_second(four)} against {per_second(one)}",
-        ratios(four, one),
-        FOUR_PROCESSES,
-    )

@@ -15,8 +15,6 @@ class Plan:
     rounds: int
     warm_up: int
     """Rounds of the queue before anything is measured; a quarter where the server is warm."""
-    step_rounds: int
-    """Rounds in which the steps of a drain are measured one by one; they are told, not compared."""
     plain_jobs: int
     """The requirements' own queries are slow; so many are enough."""
     peer_jobs: int
@@ -35,7 +33,6 @@ FULL: Final = Plan(
     indexed_entities=2_500,
     rounds=5,
     warm_up=12,
-    step_rounds=3,
     plain_jobs=60,
     peer_jobs=600,
     backlogs=(1_000, 100_000, 1_000_000),
@@ -49,7 +46,6 @@ QUICK: Final = Plan(
     indexed_entities=1_000,
     rounds=3,
     warm_up=6,
-    step_rounds=1,
     plain_jobs=20,
     peer_jobs=200,
     backlogs=(1_000, 20_000),

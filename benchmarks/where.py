@@ -1,26 +1,23 @@
 """Item 8: where the processor time of a drain goes, in the client and in the server."""
 
-import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import psutil
 
-from benchmarks.contestants import LEASE, UNLIMITED, hash_of
-from benchmarks.plan import Plan
-from benchmarks.site import BATCH, MODEL, PoolEmbedder, Site, opened
+from benchmarks.contestants import LEASE, UNLIMITED, drain, hash_of
+from benchmarks.site import MODEL, PoolEmbedder, Site
 from benchmarks.table import Line
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.text import render_for, text_hash
-from embed_pipeline.store.connection import Connection
 from embed_pipeline.worker.batching import judge_answer
 
 MILLION: Final = 1_000_000
+STARTS: Final = 10
 STEPS: Final = {
     "lease": "lease",
     "load": "read the entities",
@@ -55,9 +52,9 @@ class Spent:
         return Spent(self.wall * factor, self.client * factor, self.server * factor)
 
 
-def lines(connection: Connection, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
-    """Do what a drain does, one step after the other, and look at both clocks."""
-    for name, spent in measure(connection, neo4j_pid, plan).items():
+def lines(steps: Mapping[str, Spent]) -> Iterator[Line]:
+    """Say what each of ``STEPS`` takes for one job."""
+    for name, spent in steps.items():
         each = spent * MILLION
         yield Line(
             8,
@@ -67,31 +64,29 @@ def lines(connection: Connection, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
         )
 
 
-@cache
-def measure(
-    connection: Connection,
-    neo4j_pid: int,
-    plan: Plan,
-    *,
-    batch: int = BATCH,
-    has_index: bool = False,
-) -> dict[str, Spent]:
-    """What each of ``STEPS`` takes for one job, in batches of a size; measured once in a run."""
+def mean(rounds: Sequence[Mapping[str, Spent]]) -> dict[str, Spent]:
+    """The mean of several rounds; processor time is counted in steps that are too large for one."""
+    return {
+        name: sum((steps[name] for steps in rounds), Spent()) * (1 / len(rounds)) for name in STEPS
+    }
+
+
+async def steps(site: Site, neo4j_pid: int, entities: int, *, batch: int) -> dict[str, Spent]:
+    """Do what a drain does, one step after the other: what each of ``STEPS`` takes for one job."""
     spent: dict[str, Spent] = defaultdict(Spent)
-    entities = plan.indexed_entities if has_index else plan.entities
+    await site.reset(entities, jobs=True)
+    while await _one_batch(site, neo4j_pid, spent, batch):
+        pass
+    return {name: spent[name] * (1 / entities) for name in STEPS}
 
-    async def work() -> None:
-        async with opened(connection) as site:
-            await site.prepare(entities, has_index=has_index)
-            for number in range(plan.step_rounds + 1):
-                await site.reset(entities, jobs=True)
-                # The first round warms up the server and its plans.
-                own = spent if number else defaultdict(Spent)
-                while await _one_batch(site, neo4j_pid, own, batch):
-                    pass
 
-    asyncio.run(work())
-    return {name: spent[name] * (1 / (plan.step_rounds * entities)) for name in STEPS}
+async def start(site: Site, neo4j_pid: int) -> Spent:
+    """Begin and end a drain that finds nothing to do."""
+    await site.reset(0, jobs=False)
+    before = _clocks(neo4j_pid)
+    for _ in range(STARTS):
+        await drain(site, "owner")
+    return (_clocks(neo4j_pid) - before) * (1 / STARTS)
 
 
 async def _one_batch(site: Site, pid: int, spent: dict[str, Spent], size: int) -> int:

@@ -41,6 +41,24 @@ SETTINGS = {
 """Ticks come soon; otherwise as in production. Leases are long: nobody waits for them to expire."""
 
 
+def polled(
+    question: Callable[[], Answer | None], what: str, *, seconds: float = PATIENCE_SECONDS
+) -> Answer:
+    """Ask until the answer is truthy.
+
+    Raises:
+        TimeoutError: it never was; with the last answer.
+    """
+    deadline = time.monotonic() + seconds
+    while not (answer := question()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"not within {seconds:.0f} s: {what}; the last answer was {answer!r}"
+            )
+        time.sleep(POLL_SECONDS)
+    return answer
+
+
 @dataclass(frozen=True)
 class Graph:
     """The user's graph, written and read by somebody who knows nothing of the queue."""
@@ -162,15 +180,12 @@ class Deployment:
         Raises:
             TimeoutError: it never was; with the last answer and the end of Dagster's log.
         """
-        deadline = time.monotonic() + seconds
-        while not (answer := question()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"not within {seconds:.0f} s: {what}; the last answer was {answer!r}, jobs are "
-                    f"{self.graph.counts()}\n{self._log_tail()}"
-                )
-            time.sleep(POLL_SECONDS)
-        return answer
+        try:
+            return polled(question, what, seconds=seconds)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"{error}, jobs are {self.graph.counts()}\n{self._log_tail()}"
+            ) from None
 
     def wait_until_completed(self, jobs: int) -> None:
         """Wait until there are so many jobs and all of them are completed."""

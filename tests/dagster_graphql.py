@@ -201,7 +201,9 @@ class DagsterGraphQL:
 
     def materializations(self, asset: str, *, limit: int = 100) -> list[Materialization]:
         """The latest of an asset, the newest first; none if it has never been seen."""
-        answer = self.ask(MATERIALIZATIONS, asset={"path": [asset]}, limit=limit)["assetOrError"]
+        answer = self.ask(MATERIALIZATIONS, asset={"path": asset.split("/")}, limit=limit)[
+            "assetOrError"
+        ]
         return [
             Materialization(event["runId"], float(event["timestamp"]) / 1000, _metadata(event))
             for event in answer.get("assetMaterializations", [])
@@ -209,7 +211,7 @@ class DagsterGraphQL:
 
     def checks(self, asset: str) -> dict[str, Check]:
         """The latest evaluation of all checks of an asset, by name."""
-        key = {"path": [asset]}
+        key = {"path": asset.split("/")}
         node = _only(self.ask(CHECK_NAMES, asset=key), "AssetNode")
         checks = _only({"checks": node["assetChecksOrError"]}, "AssetChecks")["checks"]
         return {check["name"]: self._check(key, check["name"]) for check in checks}

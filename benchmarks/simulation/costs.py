@@ -41,6 +41,8 @@ class Costs:
     cores: int
     index: float
     """Microseconds in which a vector enters the vector index, one after the other."""
+    start: Cost
+    """Of a drain, and its end; once."""
     lease: Cost
     load: Cost
     render: Cost

@@ -75,6 +75,7 @@ class Drain(Life):
         self._clock.at(self._clock.now + self._world.scenario.restart, self.start)
 
     def _work(self) -> Steps:
+        yield from self._spend(self._costs.start, 0, trips=CHANGE)
         yield from self._recover(until_none_is_left=True)
         while True:
             if self._clock.now >= self._recovery_at:

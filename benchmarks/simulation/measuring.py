@@ -1,30 +1,49 @@
 """From a measurement to the costs that the simulation works with."""
 
+import asyncio
 import os
+from collections.abc import Mapping
 
-from benchmarks import machine, where
+from benchmarks import machine
 from benchmarks.plan import Plan
+from benchmarks.rounds import SMALL
 from benchmarks.simulation.costs import MICROSECOND, Cost, Costs
-from benchmarks.site import BATCH
-from benchmarks.where import Spent
+from benchmarks.site import BATCH, opened
+from benchmarks.where import STEPS, Spent, mean, steps
 from embed_pipeline.store.connection import Connection
 
-SMALL: int = 50
-"""Batches of a second size tell what a transaction costs by itself."""
+INDEX_ROUNDS = 3
 
 
-def measured_costs(connection: Connection, neo4j_pid: int, plan: Plan) -> Costs:
-    """Measure the steps of a drain in large and in small batches, and with a vector index."""
-    large = where.measure(connection, neo4j_pid, plan)
-    small = where.measure(connection, neo4j_pid, plan, batch=SMALL)
-    indexed = where.measure(connection, neo4j_pid, plan, has_index=True)
-    index = indexed["complete"].wall - large["complete"].wall
+def costs_of(
+    large: Mapping[str, Spent], small: Mapping[str, Spent], start: Spent, *, index: float = 0.0
+) -> Costs:
+    """The costs behind the steps in large and in small batches."""
     return Costs(
         about=machine.size(),
         cores=os.cpu_count() or 1,
-        index=round(max(0.0, index) / MICROSECOND),
-        **{name: cost_of(large[name], small[name]) for name in where.STEPS},
+        index=round(index / MICROSECOND),
+        start=Cost(0, 0, 0, *_rounded(start)),
+        **{name: cost_of(large[name], small[name]) for name in STEPS},
     )
+
+
+def seconds_of_index(
+    connection: Connection, neo4j_pid: int, plan: Plan, without: Mapping[str, Spent]
+) -> float:
+    """How much longer a completion takes for each vector when there is a vector index."""
+
+    async def work() -> Mapping[str, Spent]:
+        async with opened(connection) as site:
+            await site.prepare(plan.indexed_entities, has_index=True)
+            return mean(
+                [
+                    await steps(site, neo4j_pid, plan.indexed_entities, batch=BATCH)
+                    for _ in range(INDEX_ROUNDS)
+                ]
+            )
+
+    return max(0.0, asyncio.run(work())["complete"].wall - without["complete"].wall)
 
 
 def cost_of(large: Spent, small: Spent) -> Cost:

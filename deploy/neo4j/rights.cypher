@@ -8,6 +8,8 @@
 //    makes indexes, constraints and the nodes of the queue, which the user below cannot.
 // 2. An administrator runs this file on the database "system", with other names for the database,
 //    the label Entity and its properties if the settings name others.
+//    For another queue (EMBED_QUEUE=acme): another role, and "_acme" behind the labels of jobs, from
+//    EmbedJob to EmbedCancelled. That user then sees no job of any other queue.
 // 3. NEO4J_USERNAME and NEO4J_PASSWORD are those of the new user.
 //
 // A new server lets everybody run all procedures and functions, through the role PUBLIC. Take that

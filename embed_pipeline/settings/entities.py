@@ -2,20 +2,15 @@
 
 from typing import Final
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
 from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.settings.fields import QueueSettings
 from embed_pipeline.settings.types import Identifier, Template, setting
 
 ALLOWED_NAME: Final = "a name of letters, digits and _, not starting with a digit"
 
 
-class EntitySettings(BaseSettings):
-    """Label and properties of the nodes that get a vector."""
-
-    model_config = SettingsConfigDict(
-        case_sensitive=True, env_ignore_empty=True, extra="ignore", frozen=True
-    )
+class EntitySettings(QueueSettings):
+    """Those of the queue, and label and properties of the nodes that get a vector."""
 
     entity_label: Identifier = setting(
         "EMBED_ENTITY_LABEL", "Label of the nodes to embed.", ALLOWED_NAME, "Entity"

@@ -7,12 +7,13 @@ import json
 from datetime import timedelta
 from typing import Final, Literal
 
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
 from embed_pipeline.domain.job import LONGEST_LEASE
 from embed_pipeline.domain.models import DEFAULT_MODELS, MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
 from embed_pipeline.domain.queue_name import ALLOWED_QUEUE, DEFAULT_QUEUE, QUEUE_NAME
 from embed_pipeline.paths import local_connection_file
-from embed_pipeline.settings.entities import EntitySettings
 from embed_pipeline.settings.types import (
     DAY_MS,
     ApiKey,
@@ -34,8 +35,12 @@ DEFAULT_LEASE: Final = timedelta(seconds=300)
 DEFAULT_DIMENSIONS: Final = 1536
 
 
-class QueueSettings(EntitySettings):
+class QueueSettings(BaseSettings):
     """The settings as read; the properties below are the values in effect."""
+
+    model_config = SettingsConfigDict(
+        case_sensitive=True, env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     own_neo4j_uri: Neo4jUri | None = setting(
         "NEO4J_URI", "Address of Neo4j; empty uses the bundled local server.", ALLOWED_URI

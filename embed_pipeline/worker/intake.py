@@ -123,7 +123,9 @@ class Intake:
         if lane is Lane.ANY:
             self._empty_in_a_row += 1
         stays = not self._options.until_empty or self._options.linger
-        if lane is Lane.HEALTHY or (lane is Lane.ANY and stays):
+        # What was held may have ended during the look: then there is nothing to wait for.
+        is_busy = lane is Lane.HEALTHY and len(self._holdings) > 0
+        if is_busy or (lane is Lane.ANY and stays):
             self._look_again_at = time.monotonic() + self._options.idle_pause.total_seconds()
 
     @property

@@ -1,7 +1,6 @@
 """Several machines without Kubernetes, and one of them dies: with code servers, and with Celery."""
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from neo4j import GraphDatabase
 from embed_pipeline.local.config import Memory
 from embed_pipeline.local.temporary import temporary_server
 from tests.conftest import TestServer
-from tests.dagster_deployment import Graph
+from tests.dagster_deployment import Graph, polled
 from tests.machines import Machines, Service, running_machines
 from tests.openai_server import KEY, OpenAIServer, openai_server
 from tests.postgres import running_postgres
@@ -116,10 +115,7 @@ def completed(graph: Graph) -> int:
 
 
 def wait_until_completed(graph: Graph, jobs: int) -> None:
-    deadline = time.monotonic() + 240
-    while completed(graph) < jobs:
-        assert time.monotonic() < deadline, graph.counts()
-        time.sleep(0.5)
+    polled(lambda: completed(graph) >= jobs, f"{jobs} jobs are completed", seconds=240)
 
 
 def completed_by_run(graph: Graph) -> dict[str, int]:

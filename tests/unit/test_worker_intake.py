@@ -121,3 +121,27 @@ async def test_a_worker_that_waits_for_jobs_never_looks_for_suspects_only(
     [[item]] = (await intake.take()).requests
 
     assert item.leased.lease.entity_uid == "late"
+
+
+async def test_a_look_during_which_the_last_work_ended_is_repeated_at_once(
+    queue: FakeQueue, intake: Intake, holdings: Holdings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.put_entity("ada", "text")
+    await queue.enqueue([NewJob("ada", MODEL)])
+    await intake.take()
+    lease = queue.lease
+
+    async def lease_while_work_ends(**options: Any) -> Any:
+        batch = await lease(**options)
+        holdings.drop(holdings.all())
+        intake.look_again()
+        return batch
+
+    await intake.take()
+    assert not intake.may_lease  # it holds a job, and there are no others
+    intake.look_again()
+    monkeypatch.setattr(queue, "lease", lease_while_work_ends)
+
+    await intake.take()
+
+    assert intake.may_lease
