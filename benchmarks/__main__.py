@@ -35,6 +35,7 @@ def main() -> int:
     plan = QUICK if arguments.quick else FULL
     began = time.monotonic()
     with temporary_server(memory=MEMORY) as server:
+        limit.warm_up(_connection(server), plan)
         parts = _parts(server, plan, write_costs=arguments.write_costs)
         about = machine.describe(server.status().version or "")
         lines = list(_measured(parts, arguments.only or list(parts), about))
@@ -56,18 +57,22 @@ def say(text: str) -> None:
 def _parts(
     server: Neo4jServer, plan: Plan, *, write_costs: bool
 ) -> dict[str, Callable[[], Iterable[Line]]]:
-    connection = Connection(server.uri, server.username, server.password, server.database)
+    connection = _connection(server)
     known = TestServer(server.uri, server.username, server.password, server.database)
     pid = server.status().pid or 0
     return {
-        "limit": lambda: limit.lines(connection, plan),
         "requirements": lambda: requirements.lines(connection, plan),
         "peers": lambda: peers.lines(connection, plan),
-        "deployed": lambda: deployed.lines(connection, known, pid, plan),
         "drains": lambda: _drains(connection, pid, plan, write_costs=write_costs),
+        "limit": lambda: limit.lines(connection, plan),
+        "deployed": lambda: deployed.lines(connection, known, pid, plan),
         # Last, because it leaves a million jobs, and deleting them takes longer than measuring.
         "scaling": lambda: scaling.lines(connection, plan),
     }
+
+
+def _connection(server: Neo4jServer) -> Connection:
+    return Connection(server.uri, server.username, server.password, server.database)
 
 
 def _drains(connection: Connection, pid: int, plan: Plan, *, write_costs: bool) -> Iterable[Line]:
@@ -91,10 +96,14 @@ def _measured(
     say(f"{about}\n\n{HEAD}")
     if unknown := set(wanted) - set(parts):
         raise SystemExit(f"--only knows {', '.join(parts)}; not {', '.join(sorted(unknown))}")
-    for measure in (parts[name] for name in parts if name in wanted):
+    for name, measure in parts.items():
+        if name not in wanted:
+            continue
+        began = time.monotonic()
         for line in measure():
             say(str(line))
             yield line
+        sys.stderr.write(f"{name}: {time.monotonic() - began:.0f} s\n")
 
 
 def _parser() -> argparse.ArgumentParser:

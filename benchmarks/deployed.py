@@ -59,9 +59,11 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
         deployment(make_project(Path(folder)), server, provider, **SETTINGS) as dagster,
     ):
         dagster.wait_until_idle()
-        yield from _at_rest(dagster, neo4j_pid, plan)
+        if plan.idle_seconds:
+            yield from _at_rest(dagster, neo4j_pid, plan)
         yield from _waits(connection, dagster, plan)
-        yield from _all_at_once(connection, dagster, plan)
+        if plan.end_to_end_jobs:
+            yield from _all_at_once(connection, dagster, plan)
 
 
 def _imports(rounds: int) -> Iterator[Line]:

@@ -46,16 +46,13 @@ def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
         ProcessPoolExecutor(1, mp_context=spawn) as pool,
     ):
         addresses = {"postgres": postgres, "redis": redis}
-        for number in range(plan.rounds + 1):
+        for _ in range(plan.rounds):
             on_site(connection, Site.reset, plan.entities, jobs=True)
-            rates = {"ours": plan.entities / crew.work(drain, ("owner",)).seconds}
+            ours.append(plan.entities / crew.work(drain, ("owner",)).seconds)
             for name, (server, peer, goal) in PEERS.items():
                 jobs = plan.peer_jobs if goal else plan.entities
-                rates[name] = jobs / pool.submit(peer, addresses[server], jobs).result()
-            if number:
-                ours.append(rates.pop("ours"))
-                for name, rate in rates.items():
-                    theirs[name].append(rate)
+                seconds = pool.submit(peer, addresses[server], jobs).result()
+                theirs[name].append(jobs / seconds)
     for name, (_, _, goal) in PEERS.items():
         yield Line(
             3,

@@ -69,11 +69,10 @@ class Round:
 
 
 def measure(connection: Connection, neo4j_pid: int, plan: Plan) -> list[Round]:
-    """Some rounds, after one that warms everything up."""
+    """Some rounds."""
     on_site(connection, Site.prepare, plan.entities, has_index=False)
     with hired(CREW, connection) as crew:
-        found = [_round(crew, connection, neo4j_pid, plan) for _ in range(plan.rounds + 1)]
-    return found[1:]
+        return [_round(crew, connection, neo4j_pid, plan) for _ in range(plan.rounds)]
 
 
 def _round(crew: Crew, connection: Connection, neo4j_pid: int, plan: Plan) -> Round:

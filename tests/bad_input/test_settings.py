@@ -84,6 +84,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "m\u200b",
         "m" * 129,
     ),
+    "EMBEDDING_RATE_LIMIT_NAME": (" ", "a b", "a\n", "a/b", "ä", "a" * 65),
+    "EMBED_QUEUE": (" ", "Acme", "1st", "_a", "a-b", "a b", "a`b", "a\n", "ä", "a" * 32),
     "EMBED_ENTITY_TEMPLATE": (
         " ",
         "no names",
@@ -120,6 +122,8 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
         *("https://my_provider/v1", "https://xn--hst-sna.example/v1"),
     ),
     "EMBEDDING_MODEL": ("text-embedding-3-large", "BAAI/bge-m3", "name:tag"),
+    "EMBEDDING_RATE_LIMIT_NAME": ("default", "OpenAI.project-7", "a" * 64),
+    "EMBED_QUEUE": ("default", "acme", "tenant_42", "a" * 31),
     "EMBED_ENTITY_TEMPLATE": ("{title}", "{title}: {abstract}", "{{literal}} {a}"),
     "EMBED_HISTORY_PATH": ("history", "../history", "s3://bucket/folder"),
     "EMBED_JOB_HEARTBEAT_INTERVAL_MS": ("100", "1800000"),

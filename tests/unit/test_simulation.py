@@ -29,7 +29,7 @@ SHORT = DrainOptions(
 FREE = replace(
     COSTS,
     index=0,
-    **{name: Cost() for name in ("load", "render", "find", "check", "grant", "judge")},
+    **{name: Cost() for name in ("start", "load", "render", "find", "check", "grant", "judge")},
     heartbeat=Cost(),
     complete=Cost(),
     lease=Cost(),
