@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from benchmarks import deployed, limit, machine, peers, requirements, rounds, sc
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.simulation import compare
 from benchmarks.simulation.costs import FILE
-from benchmarks.simulation.measuring import costs_of, seconds_of_index
+from benchmarks.simulation.measuring import cost_of_index, costs_of
 from benchmarks.table import HEAD, Line, verdict
 from embed_pipeline.local.config import Memory
 from embed_pipeline.local.neo4j_server import Neo4jServer
@@ -79,15 +80,15 @@ def _drains(connection: Connection, pid: int, plan: Plan, *, write_costs: bool) 
     """What a drain costs and reaches, and whether the one foretells the other."""
     found = rounds.measure(connection, pid, plan)
     large = where.mean([each.large for each in found])
+    small = where.mean([each.small for each in found])
+    start = sum((each.start for each in found), where.Spent()) * (1 / len(found))
+    costs = costs_of(large, small, start)
     yield from rounds.lines(found)
     yield from where.lines(large)
-    yield from compare.lines(found, plan.entities)
+    yield from compare.lines(costs, found, plan.entities)
     if write_costs:
-        small = where.mean([each.small for each in found])
-        start = sum((each.start for each in found), where.Spent()) * (1 / len(found))
-        index = seconds_of_index(connection, pid, plan, large)
-        costs = costs_of(large, small, start, index=index)
-        FILE.write_text(costs.written(), encoding="utf-8")
+        index = cost_of_index(connection, pid, plan, large)
+        FILE.write_text(replace(costs, index=index).written(), encoding="utf-8")
 
 
 def _measured(

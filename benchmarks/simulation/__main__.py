@@ -1,7 +1,7 @@
 """Foretells what many drains do, from the committed costs; needs no database.
 
 ``python -m benchmarks.simulation --compare`` says what one machine should reach (``python -m
-benchmarks --only simulation`` measures it as well). ``--plots`` runs all studies (two minutes) and
+benchmarks --only drains`` measures it as well). ``--plots`` runs all studies (two minutes) and
 writes docs/scaling-results.md and the pictures of docs/scaling.md; ``--whole`` lets a hundred
 million jobs pass, from the first to the last (a minute or two).
 """

@@ -5,7 +5,6 @@ from typing import Final
 
 from benchmarks.rounds import SETUPS, Round, Setup
 from benchmarks.simulation.costs import Costs
-from benchmarks.simulation.measuring import costs_of
 from benchmarks.simulation.run import simulate
 from benchmarks.simulation.scenario import Provider, Scenario
 from benchmarks.table import Line, between, per_second
@@ -31,17 +30,16 @@ def predicted(setup: Setup, costs: Costs, entities: int) -> float:
     return simulate(scenario_of(setup, entities // setup.share, costs.cores), costs).rate
 
 
-def lines(rounds: Sequence[Round], entities: int) -> Iterator[Line]:
-    """Foretell the whole drains of each round from its own steps."""
-    costs = [costs_of(each.large, each.small, each.start) for each in rounds]
+def lines(costs: Costs, rounds: Sequence[Round], entities: int) -> Iterator[Line]:
+    """Foretell the whole drains from the mean costs of the rounds in which they ran."""
     for setup in SETUPS:
-        foretold = [predicted(setup, each, entities) for each in costs]
+        foretold = predicted(setup, costs, entities)
         rates = [each.rates[setup] for each in rounds]
         yield Line(
             9,
             f"{setup}: predicted by the simulation, against measured",
-            f"{per_second(foretold)} against {per_second(rates)}",
-            [one / other for one, other in zip(foretold, rates, strict=True)],
+            f"{per_second([foretold])} against {per_second(rates)}",
+            [foretold / rate for rate in rates],
             AGREES,
         )
 

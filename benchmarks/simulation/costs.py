@@ -8,6 +8,10 @@ from typing import Final, Self
 
 FILE: Final = Path(__file__).with_name("costs.toml")
 MICROSECOND: Final = 1e-6
+HEAD: Final = """\
+# Microseconds of processor time, for each job and (…_once) for each transaction or drain.
+# Written by `python -m benchmarks --only drains --write-costs`, from the means of all rounds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +83,4 @@ class Costs:
                 head.append(
                     f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value:g}"
                 )
-        return "\n".join(head) + "\n\n" + "\n\n".join(tables) + "\n"
+        return "\n\n".join([HEAD + "\n".join(head), *tables]) + "\n"

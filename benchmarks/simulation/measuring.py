@@ -15,23 +15,21 @@ from embed_pipeline.store.connection import Connection
 INDEX_ROUNDS = 3
 
 
-def costs_of(
-    large: Mapping[str, Spent], small: Mapping[str, Spent], start: Spent, *, index: float = 0.0
-) -> Costs:
-    """The costs behind the steps in large and in small batches."""
+def costs_of(large: Mapping[str, Spent], small: Mapping[str, Spent], start: Spent) -> Costs:
+    """The costs behind the steps in large and in small batches, without a vector index."""
     return Costs(
         about=machine.size(),
         cores=os.cpu_count() or 1,
-        index=round(index / MICROSECOND),
+        index=0,
         start=Cost(0, 0, 0, *_rounded(start)),
         **{name: cost_of(large[name], small[name]) for name in STEPS},
     )
 
 
-def seconds_of_index(
+def cost_of_index(
     connection: Connection, neo4j_pid: int, plan: Plan, without: Mapping[str, Spent]
-) -> float:
-    """How much longer a completion takes for each vector when there is a vector index."""
+) -> int:
+    """How many microseconds longer a completion takes for each vector when there is a vector index."""
 
     async def work() -> Mapping[str, Spent]:
         async with opened(connection) as site:
@@ -43,7 +41,8 @@ def seconds_of_index(
                 ]
             )
 
-    return max(0.0, asyncio.run(work())["complete"].wall - without["complete"].wall)
+    seconds = asyncio.run(work())["complete"].wall - without["complete"].wall
+    return round(max(0.0, seconds) / MICROSECOND)
 
 
 def cost_of(large: Spent, small: Spent) -> Cost:
