@@ -18,11 +18,17 @@ from benchmarks.crew import hired
 from benchmarks.plan import Plan
 from benchmarks.provider import running_provider
 from benchmarks.site import DIMENSIONS, MODEL, Site, on_site, pool
-from benchmarks.table import Line, per_second
+from benchmarks.table import Line, at_most, per_second
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.store.connection import Connection
 from tests.conftest import TestServer
-from tests.dagster_deployment import Deployment, deployment, processes_of
+from tests.dagster_deployment import (
+    WORKER_TAG,
+    Deployment,
+    deployment,
+    processes_of,
+    worker_pid,
+)
 from tests.project import ROOT, make_project
 from tests.soak.sampling import rows_of, size
 
@@ -30,6 +36,7 @@ LATENCY: Final = 0.05
 WRITERS: Final = 4
 MEBIBYTE: Final = 2**20
 DAY: Final = 86_400
+FLAT: Final = at_most(1.2)
 SETTINGS: Final = {
     "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
     "EMBEDDING_MODEL": MODEL,
@@ -174,7 +181,14 @@ def _all_at_once(connection: Connection, dagster: Deployment, plan: Plan) -> Ite
     dagster.wait_until_idle()
     on_site(connection, _resume)
     began = time.monotonic()
-    dagster.wait_until(lambda: _completed(dagster) >= jobs, "the backlog is done", seconds=20 * 60)
+    memory = _MemoryOfDrains(dagster)
+
+    def is_done() -> bool:
+        done = _completed(dagster)
+        memory.look(done / jobs)
+        return done >= jobs
+
+    dagster.wait_until(is_done, "the backlog is done", seconds=20 * 60)
     seconds = time.monotonic() - began
     runs = len([run for run in dagster.ui.runs() if run.created >= time.time() - seconds - 5])
     on_site(connection, Site.clear)
@@ -187,6 +201,41 @@ def _all_at_once(connection: Connection, dagster: Deployment, plan: Plan) -> Ite
         f" {asked:.1f} s in all; {max(0.0, 1 - (limit + asked) / seconds):.0%} is neither",
         [limit / seconds],
     )
+    early, late = memory.most
+    yield Line(
+        4,
+        f"memory of a drain, in the last quarter of {jobs:,} jobs, against the second",
+        f"{late / MEBIBYTE:.0f} MiB against {early / MEBIBYTE:.0f} MiB",
+        [late / early],
+        FLAT,
+    )
+
+
+class _MemoryOfDrains:
+    """The most memory that a drain has had, by how much was done."""
+
+    def __init__(self, dagster: Deployment) -> None:
+        self._dagster = dagster
+        self._workers: list[int] = []
+        self._seen: list[tuple[float, int]] = []
+
+    def look(self, done: float) -> None:
+        """Look at the drains that are under way; they are known as soon as something is done."""
+        if done and not self._workers:
+            runs = [run for run in self._dagster.ui.runs() if not run.is_over]
+            self._workers = [worker_pid(run) for run in runs if WORKER_TAG in run.tags]
+        for pid in self._workers:
+            with suppress(psutil.Error):
+                self._seen.append((done, psutil.Process(pid).memory_info().rss))
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """In the second and in the last quarter of the work; the first one fills the caches."""
+
+        def between(low: float, high: float) -> int:
+            return max(size for done, size in self._seen if low <= done <= high)
+
+        return between(0.25, 0.5), between(0.75, 1.0)
 
 
 async def _prepare_backlog(site: Site, jobs: int) -> None:

@@ -43,7 +43,7 @@ FULL: Final = Plan(
     end_to_end_jobs=100_000,
     limit_jobs=12_000,
     idle_seconds=60,
-    waits=2,
+    waits=5,
     has_time=True,
 )
 QUICK: Final = Plan(

@@ -14,12 +14,14 @@ from benchmarks.plan import Plan
 from benchmarks.profiled import ProfiledDatabase
 from benchmarks.site import DELETE_JOBS, MODEL, Site, opened
 from benchmarks.table import Line, at_most
+from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import LeasedJob, NewJob
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.store.connection import Connection
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.metrics import Neo4jQueueMetrics
 from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
+from embed_pipeline.store.reconciling import Neo4jReconciler
 
 BATCH: Final = 100
 TURNS: Final = 12
@@ -124,10 +126,12 @@ async def _cost_of_everything(site: Site) -> Costs:
         Neo4jJobStore(profiled, site.queue.config),
         Neo4jQueueAdmin(profiled, site.queue.config),
         Neo4jQueueMetrics(profiled, site.queue.config),
+        Neo4jReconciler(profiled, site.queue.config, MODEL),
     )
     await _renew_urgent_jobs(site)
     await turn.run(site, lambda name, _: costs.hits.update({name: profiled.hits.take()}))
-    plain = _Turn(site.queue.jobs, site.queue.admin, site.queue.metrics)
+    queue = site.queue
+    plain = _Turn(queue.jobs, queue.admin, queue.metrics, queue.reconciler(MODEL))
     for _ in range(TURNS):
         await _renew_urgent_jobs(site)
         await plain.run(site, lambda name, seconds: costs.seconds[name].append(seconds))
@@ -145,6 +149,7 @@ class _Turn:
     jobs: Neo4jJobStore
     admin: Neo4jQueueAdmin
     metrics: Neo4jQueueMetrics
+    scan: Neo4jReconciler
 
     async def run(self, site: Site, note: Callable[[str, float], object]) -> None:
         """Do every operation once, on the most urgent jobs, which have entities."""
@@ -165,6 +170,8 @@ class _Turn:
         await timed(f"complete {BATCH}", self.jobs.complete(rows))
         await timed("counts", self.admin.counts())
         await timed("metrics", self.metrics.read())
+        await timed(f"list {BATCH}", self.admin.find_jobs(JobFilter(), limit=BATCH))
+        await timed(f"scan {BATCH}", self.scan.page(limit=BATCH, dry_run=True))
 
     async def _lease(self) -> tuple[LeasedJob, ...]:
         batch = await self.jobs.lease(owner="o", model=MODEL, limit=BATCH, duration=LEASE)

@@ -29,7 +29,7 @@ def costs_of(large: Mapping[str, Spent], small: Mapping[str, Spent], start: Spen
 def cost_of_index(
     connection: Connection, neo4j_pid: int, plan: Plan, without: Mapping[str, Spent]
 ) -> int:
-    """How many microseconds longer a completion takes for each vector when there is a vector index."""
+    """How many microseconds longer a completion takes for each vector with a vector index."""
 
     async def work() -> Mapping[str, Spent]:
         async with opened(connection) as site:
