@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, LiteralString
@@ -19,6 +19,7 @@ from benchmarks.plan import Plan
 from benchmarks.provider import running_provider
 from benchmarks.site import DIMENSIONS, MODEL, Site, on_site, pool
 from benchmarks.table import Line, at_most, per_second
+from embed_pipeline.defs.runs import DRAIN_JOB
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.store.connection import Connection
 from tests.conftest import TestServer
@@ -37,6 +38,7 @@ WRITERS: Final = 4
 MEBIBYTE: Final = 2**20
 DAY: Final = 86_400
 FLAT: Final = at_most(1.2)
+SOME_TICKS: Final = 10
 SETTINGS: Final = {
     "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
     "EMBEDDING_MODEL": MODEL,
@@ -69,6 +71,7 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
         if plan.idle_seconds:
             yield from _at_rest(dagster, neo4j_pid, plan)
         yield from _waits(connection, dagster, plan)
+        yield from _ticks_and_runs(dagster)
         if plan.end_to_end_jobs:
             yield from _all_at_once(connection, dagster, plan)
 
@@ -159,12 +162,27 @@ def _waits(connection: Connection, dagster: Deployment, plan: Plan) -> Iterator[
         warm.append(wait_for(f"warm-{number}"))
         dagster.graph.run("MATCH (e:Entity) DETACH DELETE e")
     for what, seconds in (("from rest", cold), ("while a drain runs", warm)):
-        low, high = min(seconds), max(seconds)
         yield Line(
             5,
             f"from the acknowledged write of an entity to its vector in the search, {what}",
-            f"median {statistics.median(seconds):.2f} s ({low:.2f}–{high:.2f})",
+            _median(seconds),
         )
+
+
+def _ticks_and_runs(dagster: Deployment) -> Iterator[Line]:
+    """What the daemon needs to look, and to start a drain."""
+    for name in ("embed_backlog", "queue_metrics"):
+        ticks = dagster.ui.sensor(name, ticks=SOME_TICKS).ticks
+        seconds = [tick.ended - tick.at for tick in ticks if tick.ended and not tick.run_ids]
+        yield Line(6, f"a tick of the sensor {name}", _median(seconds))
+    runs = [run for run in dagster.ui.runs(DRAIN_JOB) if run.started]
+    seconds = [run.started - run.created for run in runs if run.started]
+    yield Line(6, "a drain, from the request of its run to its first step", _median(seconds))
+
+
+def _median(seconds: Sequence[float]) -> str:
+    low, high = min(seconds), max(seconds)
+    return f"median {statistics.median(seconds):.2f} s ({low:.2f}–{high:.2f})"
 
 
 async def _write_and_enqueue(site: Site, uid: str) -> None:

@@ -21,7 +21,7 @@ metadataEntries {
 """
 
 RUN = """
-runId jobName status creationTime endTime tags { key value }
+runId jobName status creationTime startTime endTime tags { key value }
 repositoryOrigin { repositoryLocationName }
 """
 
@@ -82,7 +82,7 @@ query($sensor: SensorSelector!, $limit: Int, $after: Float) {
         __typename
         ... on PythonError { message }
         ... on Sensor { sensorState { status ticks(limit: $limit, afterTimestamp: $after) {
-            status timestamp runIds skipReason error { message } } } } } }
+            status timestamp endTimestamp runIds skipReason error { message } } } } } }
 """
 
 
@@ -98,6 +98,7 @@ class Run:
     job: str
     status: str
     created: float
+    started: float | None
     ended: float | None
     location: str
     tags: dict[str, str] = field(default_factory=dict)
@@ -133,6 +134,7 @@ class Tick:
 
     status: str
     at: float
+    ended: float | None
     run_ids: tuple[str, ...]
     skip_reason: str | None
     error: str | None
@@ -227,6 +229,7 @@ class DagsterGraphQL:
                 Tick(
                     tick["status"],
                     tick["timestamp"],
+                    tick["endTimestamp"],
                     tuple(tick["runIds"]),
                     tick["skipReason"],
                     tick["error"]["message"] if tick["error"] else None,
@@ -242,6 +245,7 @@ class DagsterGraphQL:
                 run["jobName"],
                 run["status"],
                 run["creationTime"],
+                run["startTime"],
                 run["endTime"],
                 run["repositoryOrigin"]["repositoryLocationName"],
                 {tag["key"]: tag["value"] for tag in run["tags"]},
