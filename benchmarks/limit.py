@@ -31,7 +31,7 @@ def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
 def measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
     """Jobs per second of every contestant in every round, in turn."""
     rates: Rates = defaultdict(list)
-    entities = plan.indexed_entities if has_index else plan.entities
+    entities = plan.indexed_entities if has_index else plan.limit_entities
     on_site(connection, Site.prepare, entities, has_index=has_index)
     with hired(1, connection) as crew:
         _drain(crew, connection, entities, rounds=INDEX_WARM_UP if has_index else 0)

@@ -10,6 +10,8 @@ class Plan:
 
     entities: int
     """Vectors that each contestant writes in a round."""
+    limit_entities: int
+    """The same against the limit: with few of them, beginning and end are all there is."""
     indexed_entities: int
     """The same where there is a vector index, which is slow."""
     rounds: int
@@ -34,6 +36,7 @@ class Plan:
 
 FULL: Final = Plan(
     entities=4_000,
+    limit_entities=8_000,
     indexed_entities=2_500,
     rounds=5,
     warm_up=16,
@@ -42,12 +45,13 @@ FULL: Final = Plan(
     backlogs=(1_000, 100_000, 1_000_000),
     end_to_end_jobs=100_000,
     limit_jobs=12_000,
-    idle_seconds=60,
+    idle_seconds=30,
     waits=5,
     has_time=True,
 )
 QUICK: Final = Plan(
     entities=2_000,
+    limit_entities=3_000,
     indexed_entities=2_000,
     rounds=3,
     warm_up=4,
