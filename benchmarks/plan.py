@@ -36,7 +36,7 @@ class Plan:
 
 FULL: Final = Plan(
     entities=4_000,
-    limit_entities=8_000,
+    limit_entities=6_000,
     indexed_entities=2_500,
     rounds=5,
     warm_up=16,
@@ -45,7 +45,7 @@ FULL: Final = Plan(
     backlogs=(1_000, 100_000, 1_000_000),
     end_to_end_jobs=100_000,
     limit_jobs=12_000,
-    idle_seconds=30,
+    idle_seconds=60,
     waits=5,
     has_time=True,
 )
