@@ -54,7 +54,7 @@ audit: setup ## Look for known holes in the locked packages
 	@exec $(BIN)/python -m scripts.audit
 
 bench: setup ## Measure against the limit and against other queues (a quarter of an hour)
-	@exec $(BIN)/python -m benchmarks --write --write-costs
+	@exec $(BIN)/python -m benchmarks --write
 
 bench-quick: setup ## The same in three minutes, with less to go by
 	@exec $(BIN)/python -m benchmarks --quick
