@@ -108,7 +108,8 @@ async def test_the_figures_are_those_of_the_queue(
         assert found["embed_queue_jobs", (("status", status.value),)] == expected
     assert found["embed_queue_failed_jobs", (("category", "PERMANENT"),)] == 1
     assert found["embed_queue_ready_jobs", ()] == 1
-    assert found["embed_queue_info", (("dimensions", str(DIMENSIONS)), ("model", MODEL))] == 1
+    about = (("dimensions", str(DIMENSIONS)), ("model", MODEL), ("queue", "default"))
+    assert found["embed_queue_info", about] == 1
     assert found["embed_queue_entities", (("coverage", "current"),)] == 1
     assert found["embed_queue_coverage_ratio", ()] == 0.25
     labels = (("check", "schema_present"), ("severity", "error"))

@@ -27,7 +27,7 @@ ADDED = f"""\
     ),
 )
 
-ENTITY_KEY_INDEX"""
+ENTITY_VECTOR_INDEX_NAME"""
 
 
 @dataclass
@@ -69,7 +69,7 @@ def add_next_version(folder: Path, *, oldest: int) -> None:
     for old, new in (
         (f"SCHEMA_VERSION: Final = {SCHEMA_VERSION}\n", f"SCHEMA_VERSION: Final = {NEXT}\n"),
         ("OLDEST_BESIDE: Final = ", f"OLDEST_BESIDE: Final = {oldest}  # was "),
-        (")\n\nENTITY_KEY_INDEX", ADDED),
+        (")\n\nENTITY_VECTOR_INDEX_NAME", ADDED),
     ):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
