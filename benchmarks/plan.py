@@ -51,7 +51,7 @@ FULL: Final = Plan(
 )
 QUICK: Final = Plan(
     entities=2_000,
-    limit_entities=3_000,
+    limit_entities=2_000,
     indexed_entities=2_000,
     rounds=3,
     warm_up=4,
