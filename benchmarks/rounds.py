@@ -1,7 +1,7 @@
 """Items 1, 8 and 9: the steps of a drain one by one, and whole drains, in turn on one server.
 
 The simulation foretells the second from the first. Both are measured in every round: a server that
-has worked for ten minutes needs half of what it needed after one.
+has worked for ten minutes needs a third less than it needed after one.
 """
 
 import asyncio

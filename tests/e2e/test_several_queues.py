@@ -1,6 +1,6 @@
 """Two queues in one database and one Dagster: each with its own drains, figures and switch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,14 +61,10 @@ def counts(graph: Graph) -> dict[str, dict[str, int]]:
     return {"default": graph.counts(), "acme": {row["status"]: row["jobs"] for row in rows}}
 
 
-def completed_in(dagster: Machines, asset: str) -> Callable[[], int]:
+def completed_in(dagster: Machines, asset: str) -> int:
     """What the latest reading of a queue says."""
-
-    def read() -> int:
-        points = dagster.ui.materializations(asset, limit=1)
-        return points[0].metadata["completed"] if points else 0
-
-    return read
+    points = dagster.ui.materializations(asset, limit=1)
+    return points[0].metadata["completed"] if points else 0
 
 
 def test_two_queues_in_one_dagster_have_their_own_drains_figures_and_pause(
@@ -94,6 +90,6 @@ def test_two_queues_in_one_dagster_have_their_own_drains_figures_and_pause(
         lambda: counts(graph) == {"default": {"completed": 40}, "acme": {**done, "pending": 10}},
         "the queue that is not paused goes on",
     )
-    polled(lambda: completed_in(dagster, METRICS)() == 40, "the readings of the first queue")
-    polled(lambda: completed_in(dagster, f"acme/{METRICS}")() == 30, "those of the second")
+    polled(lambda: completed_in(dagster, METRICS) == 40, "the readings of the first queue")
+    polled(lambda: completed_in(dagster, f"acme/{METRICS}") == 30, "those of the second")
     assert {"acme/entity_embeddings", "entity_embeddings"} <= set(dagster.ui.assets())
