@@ -8,30 +8,35 @@ CALL () {
   WHERE entity.%key% > $after AND entity.%valid_to% IS NULL
   RETURN entity ORDER BY entity.%key% LIMIT $limit
 }
-WITH entity, coalesce(entity.%version%, 1) AS version
-RETURN entity.%key% AS uid, version,
-  entity.%vector% IS NOT NULL AS has_vector, size(entity.%vector%) AS dimensions,
+WITH entity, entity.%key% AS uid, coalesce(entity.%version%, 1) AS version
+OPTIONAL MATCH (job:EmbedJob {entity_uid: uid, model: $model, version: version})
+WITH entity, uid, version, entity.%vector% AS vector, job
+RETURN uid, version, vector IS NOT NULL AS has_vector, size(vector) AS dimensions,
   entity.%vector_model% AS vector_model, entity.%vector_hash% AS vector_hash,
   entity.%vector_version% AS vector_version,
   entity {%text%} AS text, entity.%type% AS type,
-  head(COLLECT {
-    MATCH (job:EmbedJob {entity_uid: entity.%key%, model: $model, version: version})
-    RETURN job {.status, .truncated}
-  }) AS job
+  job {.status, .truncated} AS job
 """
 """A page of current entities in order of their keys, each with its job; walks the index once."""
 
-COUNT_ORPHANS: Final[LiteralString] = """
+END_OF_PAGE: Final[LiteralString] = "AND entity.%key% <= $until"
+"""To be taken out for the last page, which has no end.
+
+Written as ``$until IS NULL OR …`` it is no bound of the seek: each page would read all entities
+behind it, and a scan of a million a thousand million.
+"""
+
+COUNT_ORPHANS: Final[LiteralString] = f"""
 MATCH (entity:%label%)
-WHERE entity.%key% > $after AND ($until IS NULL OR entity.%key% <= $until)
+WHERE entity.%key% > $after {END_OF_PAGE}
   AND entity.%valid_to% IS NOT NULL AND entity.%vector% IS NOT NULL
 RETURN count(entity) AS orphans
 """
 """Vectors of the same page on entities that are history."""
 
-CLEAR_ORPHANS: Final[LiteralString] = """
+CLEAR_ORPHANS: Final[LiteralString] = f"""
 MATCH (entity:%label%)
-WHERE entity.%key% > $after AND ($until IS NULL OR entity.%key% <= $until)
+WHERE entity.%key% > $after {END_OF_PAGE}
   AND entity.%valid_to% IS NOT NULL AND entity.%vector% IS NOT NULL
 SET entity._embed_lock = $token
 WITH entity WHERE entity.%valid_to% IS NOT NULL

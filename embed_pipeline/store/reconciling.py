@@ -135,6 +135,8 @@ class Neo4jReconciler:
         self, tx: Transaction, after: str, until: str | None, *, token: int, clear: bool
     ) -> int:
         statement = cypher.CLEAR_ORPHANS if clear else cypher.COUNT_ORPHANS
+        if until is None:
+            statement = statement.replace(cypher.END_OF_PAGE, "")
         text = for_shape(statement, self.config.shape)
         return (await fetch_one(tx, text, after=after, until=until, token=token))["orphans"]
 

@@ -21,6 +21,7 @@ from embed_pipeline.store import (
     job_store,
     leasing,
     loading,
+    reconciling,
     recovering,
     transactions,
 )
@@ -57,7 +58,7 @@ PARAMETERS = {
     "owner": "x",
     "request": "x",
     "after": "",
-    "until": None,
+    "until": "x",
     "model": MODEL,
     "counts": {},
     "report": "{}",
@@ -89,6 +90,7 @@ INDEXED = {
     "find vectors": for_shape(cypher_entity.FIND_VECTORS, SHAPE),
     "reconcile": for_shape(cypher_reconcile.SCAN_ENTITIES, SHAPE),
     "orphans": for_shape(cypher_reconcile.COUNT_ORPHANS, SHAPE),
+    "clear orphans": for_shape(cypher_reconcile.CLEAR_ORPHANS, SHAPE),
     "save coverage": cypher_reconcile.SAVE_COVERAGE,
     "read coverage": cypher_reconcile.READ_COVERAGE,
 }
@@ -208,7 +210,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     async def fetch_one(tx: Any, statement: str, /, **parameters: Any) -> Any:
         return (await fetch(tx, statement, **parameters))[0]
 
-    for module in (completing, database, job_store, leasing, loading, recovering, transactions):
+    for module in (
+        *(completing, database, job_store, leasing, loading),
+        *(reconciling, recovering, transactions),
+    ):
         monkeypatch.setattr(module, "fetch", fetch)
         if hasattr(module, "fetch_one"):
             monkeypatch.setattr(module, "fetch_one", fetch_one)
@@ -265,6 +270,21 @@ async def test_a_batch_costs_the_same_in_a_queue_a_hundred_times_as_long(
         many,
     )
     assert few["recover nothing"] < 10
+
+
+@pytest.mark.parametrize("clear_orphans", [False, True])
+async def test_a_page_of_the_scan_costs_the_same_with_ten_times_the_entities(
+    queue: Neo4jUnderTest, measured: Callable[[], int], clear_orphans: bool
+) -> None:
+    scan = queue.queue.reconciler(MODEL)
+    await given_many(queue, 300)
+    await scan.page(limit=100, clear_orphans=clear_orphans)
+    few = measured()
+    await queue.run("UNWIND range(1, 3000) AS n CREATE (:Entity {name: 'x' + n, version: 1})")
+
+    await scan.page(limit=100, clear_orphans=clear_orphans)
+
+    assert measured() == few
 
 
 async def grow(
