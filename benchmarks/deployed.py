@@ -34,6 +34,13 @@ from tests.project import ROOT, make_project
 from tests.soak.sampling import rows_of, size
 
 LATENCY: Final = 0.05
+IDLE_SECONDS: Final = 60
+"""That a deployment is watched doing nothing."""
+WAITS: Final = 5
+"""Entities whose way to the search is timed."""
+JOBS: Final = 100_000
+JOBS_OF_LIMIT: Final = 12_000
+"""Vectors written without a queue to the same graph, to compare."""
 WRITERS: Final = 4
 MEBIBYTE: Final = 2**20
 DAY: Final = 86_400
@@ -62,18 +69,18 @@ CREATE (:Entity {name: $uid, entityType: 'thing', observations: '["new"]', versi
 def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
     """Start Dagster as its users do, and look at it."""
     yield from _imports(plan.rounds)
+    if not plan.has_time:
+        return
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-dagster-") as folder,
         running_provider(latency=LATENCY) as provider,
         deployment(make_project(Path(folder)), server, provider, **SETTINGS) as dagster,
     ):
         dagster.wait_until_idle()
-        if plan.idle_seconds:
-            yield from _at_rest(dagster, neo4j_pid, plan)
-        yield from _waits(connection, dagster, plan)
+        yield from _at_rest(dagster, neo4j_pid)
+        yield from _waits(connection, dagster)
         yield from _ticks_and_runs(dagster)
-        if plan.end_to_end_jobs:
-            yield from _all_at_once(connection, dagster, plan)
+        yield from _all_at_once(connection, dagster)
 
 
 def _imports(rounds: int) -> Iterator[Line]:
@@ -95,13 +102,13 @@ def _imports(rounds: int) -> Iterator[Line]:
     )
 
 
-def _at_rest(dagster: Deployment, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
+def _at_rest(dagster: Deployment, neo4j_pid: int) -> Iterator[Line]:
     before = _usage(dagster, neo4j_pid)
-    time.sleep(plan.idle_seconds)
+    time.sleep(IDLE_SECONDS)
     after = _usage(dagster, neo4j_pid)
     used = {name: after[name] - before[name] for name in before}
-    share = 60 / plan.idle_seconds
-    per_day = DAY / plan.idle_seconds
+    share = 60 / IDLE_SECONDS
+    per_day = DAY / IDLE_SECONDS
     yield Line(
         6,
         "at rest, per minute: processor seconds of Dagster and of Neo4j; queries",
@@ -141,7 +148,7 @@ def _queries(dagster: Deployment) -> int:
     return int(row["newest"].rpartition("-")[2])
 
 
-def _waits(connection: Connection, dagster: Deployment, plan: Plan) -> Iterator[Line]:
+def _waits(connection: Connection, dagster: Deployment) -> Iterator[Line]:
     """From the acknowledged write to the search: first at rest, then with a drain at work."""
     vector = pool(1)[0]
 
@@ -155,7 +162,7 @@ def _waits(connection: Connection, dagster: Deployment, plan: Plan) -> Iterator[
         return time.monotonic() - began
 
     cold, warm = [], []
-    for number in range(plan.waits):
+    for number in range(WAITS):
         dagster.wait_until_idle()
         cold.append(wait_for(f"cold-{number}"))
         # The drain stays for a while.
@@ -190,12 +197,11 @@ async def _write_and_enqueue(site: Site, uid: str) -> None:
     await site.queue.admin.enqueue([NewJob(uid, MODEL)])
 
 
-def _all_at_once(connection: Connection, dagster: Deployment, plan: Plan) -> Iterator[Line]:
+def _all_at_once(connection: Connection, dagster: Deployment) -> Iterator[Line]:
     """A large backlog, from the moment it may be worked on to its last completion."""
-    jobs = plan.end_to_end_jobs
-    on_site(connection, _prepare_backlog, jobs)
-    limit = _limit(connection, plan)
-    on_site(connection, Site.reset, jobs, jobs=True)
+    on_site(connection, _prepare_backlog, JOBS)
+    limit = _limit(connection)
+    on_site(connection, Site.reset, JOBS, jobs=True)
     dagster.wait_until_idle()
     on_site(connection, _resume)
     began = time.monotonic()
@@ -203,26 +209,26 @@ def _all_at_once(connection: Connection, dagster: Deployment, plan: Plan) -> Ite
 
     def is_done() -> bool:
         done = _completed(dagster)
-        memory.look(done / jobs)
-        return done >= jobs
+        memory.look(done / JOBS)
+        return done >= JOBS
 
     dagster.wait_until(is_done, "the backlog is done", seconds=20 * 60)
     seconds = time.monotonic() - began
     runs = len([run for run in dagster.ui.runs() if run.created >= time.time() - seconds - 5])
     on_site(connection, Site.clear)
-    asked = jobs / 2048 * LATENCY
+    asked = JOBS / 2048 * LATENCY
     yield Line(
         7,
-        f"{jobs:,} jobs through Dagster ({runs} runs), against plain writes by 4 processes;"
+        f"{JOBS:,} jobs through Dagster ({runs} runs), against plain writes by 4 processes;"
         " with a vector index",
-        f"{seconds:.0f} s ({per_second([jobs / seconds])}) against {limit:.0f} s; requests took"
+        f"{seconds:.0f} s ({per_second([JOBS / seconds])}) against {limit:.0f} s; requests took"
         f" {asked:.1f} s in all; {max(0.0, 1 - (limit + asked) / seconds):.0%} is neither",
         [limit / seconds],
     )
     early, late = memory.most
     yield Line(
         4,
-        f"memory of a drain, in the last quarter of {jobs:,} jobs, against the second",
+        f"memory of a drain, in the last quarter of {JOBS:,} jobs, against the second",
         f"{late / MEBIBYTE:.0f} MiB against {early / MEBIBYTE:.0f} MiB",
         [late / early],
         FLAT,
@@ -261,12 +267,12 @@ async def _prepare_backlog(site: Site, jobs: int) -> None:
     await site.prepare(jobs, has_index=True)
 
 
-def _limit(connection: Connection, plan: Plan) -> float:
+def _limit(connection: Connection) -> float:
     """Seconds that plain writes would take for as many vectors as there are jobs."""
     with hired(WRITERS, connection) as crew:
-        share = plan.limit_jobs // WRITERS
+        share = JOBS_OF_LIMIT // WRITERS
         parts = [(n * share, (n + 1) * share) for n in range(WRITERS)]
-        return crew.work(write, *parts).seconds * plan.end_to_end_jobs / plan.limit_jobs
+        return crew.work(write, *parts).seconds * JOBS / JOBS_OF_LIMIT
 
 
 async def _resume(site: Site) -> None:

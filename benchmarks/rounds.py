@@ -1,7 +1,8 @@
 """Items 1, 8 and 9: the steps of a drain one by one, and whole drains, in turn on one server.
 
-The simulation foretells the second from the first. Both are measured in every round: a server that
-has worked for ten minutes needs a third less than it needed after one.
+The simulation foretells the second from the first. Both are measured in every round, now the one
+first and now the other: a server that has worked for ten minutes needs a third less than it needed
+after one.
 """
 
 import asyncio
@@ -72,10 +73,10 @@ def measure(connection: Connection, neo4j_pid: int, plan: Plan) -> list[Round]:
     """Some rounds."""
     on_site(connection, Site.prepare, plan.entities, has_index=False)
     with hired(CREW, connection) as crew:
-        return [_round(crew, connection, neo4j_pid, plan) for _ in range(plan.rounds)]
+        return [_round(number, crew, connection, neo4j_pid, plan) for number in range(plan.rounds)]
 
 
-def _round(crew: Crew, connection: Connection, neo4j_pid: int, plan: Plan) -> Round:
+def _round(number: int, crew: Crew, connection: Connection, neo4j_pid: int, plan: Plan) -> Round:
     async def one_by_one() -> tuple[dict[str, Spent], dict[str, Spent], Spent]:
         async with opened(connection) as site:
             return (
@@ -84,8 +85,14 @@ def _round(crew: Crew, connection: Connection, neo4j_pid: int, plan: Plan) -> Ro
                 await start(site, neo4j_pid),
             )
 
+    def whole_drains() -> dict[Setup, float]:
+        return {setup: _rate(crew, connection, setup, plan) for setup in SETUPS}
+
+    if number % 2:
+        rates = whole_drains()
+        return Round(*asyncio.run(one_by_one()), rates)
     parts = asyncio.run(one_by_one())
-    return Round(*parts, {setup: _rate(crew, connection, setup, plan) for setup in SETUPS})
+    return Round(*parts, whole_drains())
 
 
 def _rate(crew: Crew, connection: Connection, setup: Setup, plan: Plan) -> float:
