@@ -165,8 +165,11 @@ def _waits(connection: Connection, dagster: Deployment) -> Iterator[Line]:
     for number in range(WAITS):
         dagster.wait_until_idle()
         cold.append(wait_for(f"cold-{number}"))
-        # The drain stays for a while.
+        # The drain stays for a while; nobody needs it any more.
         warm.append(wait_for(f"warm-{number}"))
+        for run in dagster.ui.runs(DRAIN_JOB):
+            if not run.is_over:
+                dagster.ui.terminate(run.id)
         dagster.graph.run("MATCH (e:Entity) DETACH DELETE e")
     for what, seconds in (("from rest", cold), ("while a drain runs", warm)):
         yield Line(

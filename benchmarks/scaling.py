@@ -38,7 +38,7 @@ CALL (n) {
   CREATE (job:EmbedJob:$($state)) SET job = $pattern
   SET job.id = 'copy-' + $state + n, job.entity_uid = 'copy-' + $state + n,
       job.ready_at = job.ready_at + $younger + n, job.processed_at = job.processed_at - $younger
-} IN TRANSACTIONS OF 10000 ROWS
+} IN 2 CONCURRENT TRANSACTIONS OF 10000 ROWS
 """
 """As many jobs as wanted that are what one real job is, in its state."""
 JOBS_PER_ENTITY: Final = 10
@@ -47,7 +47,7 @@ UNWIND range($first, $last) AS n
 CALL (n) {
   MATCH (pattern:Entity {name: 'e0'}) CREATE (copy:Entity)
   SET copy = properties(pattern), copy.name = 'x' + n
-} IN TRANSACTIONS OF 10000 ROWS
+} IN 2 CONCURRENT TRANSACTIONS OF 10000 ROWS
 """
 """They come behind the page that is measured."""
 
@@ -184,6 +184,9 @@ class _Turn:
         # All of one kind: what a job costs to read depends on what it has.
         page = self.admin.find_jobs(JobFilter(), limit=BATCH, after="copy-EmbedPending")
         await timed(f"list {BATCH}", page)
+        few = self.admin.find_jobs(JobFilter(entity_uids=("e0",)))
+        await timed("list the jobs of an entity", few)
+        await timed("look for failed jobs", self.admin.retry_failed(JobFilter(), preview=True))
         await timed(f"scan {BATCH}", self.scan.page(limit=BATCH, dry_run=True))
 
     async def _lease(self) -> tuple[LeasedJob, ...]:

@@ -56,40 +56,40 @@ _FILTER: Final[LiteralString] = """
   AND ($has_lock IS NULL OR (job.lock_until IS NOT NULL) = $has_lock)
 """
 
-SCAN_JOBS: Final[LiteralString] = (
-    """
-MATCH (job:EmbedJob) USING INDEX job:EmbedJob(id) WHERE job.id > $after AND
-"""
-    + _FILTER
-    + """
-WITH job ORDER BY job.id LIMIT $limit
-RETURN job {.*} AS job
-"""
-)
-"""A page of jobs in order of their ids; walks the index once from ``$after``."""
-
-SEEK_JOBS: Final[LiteralString] = (
-    """
+_SOURCES: Final[dict[str, LiteralString]] = {
+    "ids": """
 UNWIND $ids AS id
-MATCH (job:EmbedJob {id: id}) WHERE job.id > $after AND
-"""
-    + _FILTER
-    + """
-WITH job ORDER BY job.id LIMIT $limit
-RETURN job {.*} AS job
-"""
-)
-"""The same for jobs named by id."""
+MATCH (job:EmbedJob {id: id}) WHERE job.id > $after AND""",
+    "entity_uids": """
+UNWIND $entity_uids AS uid
+MATCH (job:EmbedJob {entity_uid: uid})
+WHERE job.model IS NOT NULL AND job.version IS NOT NULL AND job.id > $after AND""",
+    "failed": """
+MATCH (job:EmbedFailed) USING INDEX job:EmbedFailed(id) WHERE job.id > $after AND""",
+    "all": """
+MATCH (job:EmbedJob) USING INDEX job:EmbedJob(id) WHERE job.id > $after AND""",
+}
+"""Where to look for the jobs of a filter; each walks an index once from ``$after``.
 
-COUNT_FILTERED: Final[LiteralString] = (
-    """
-MATCH (job:EmbedJob) WHERE ($ids IS NULL OR job.id IN $ids) AND
+People ask for the jobs of an entity, and for the failed ones. Among a million others those would
+take a second to find, and they are the few.
 """
-    + _FILTER
-    + """
+
+PAGE_OF_JOBS: Final[dict[str, LiteralString]] = {
+    name: f"""{source}{_FILTER}
+WITH job ORDER BY job.id LIMIT $limit
+RETURN job {{.*}} AS job
+"""
+    for name, source in _SOURCES.items()
+}
+"""A page of jobs in order of their ids."""
+
+COUNT_OF_JOBS: Final[dict[str, LiteralString]] = {
+    name: f"""{source}{_FILTER}
 RETURN job.status AS status, count(job) AS jobs
 """
-)
+    for name, source in _SOURCES.items()
+}
 """How many jobs a change by filter would touch."""
 
 COUNT_JOBS: Final[LiteralString] = """

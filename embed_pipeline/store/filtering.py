@@ -24,10 +24,10 @@ Decide = Callable[[Properties, int], Change | None]
 def filter_parameters(which: JobFilter, *, exclude: ErrorCategory | None = None) -> dict[str, Any]:
     """The parameters of every statement that filters."""
     return {
-        "ids": sorted(which.ids) if which.ids is not None else None,
+        "ids": sorted(set(which.ids)) if which.ids is not None else None,
         "statuses": sorted(which.statuses) if which.statuses is not None else None,
         "model": which.model,
-        "entity_uids": list(which.entity_uids) if which.entity_uids is not None else None,
+        "entity_uids": sorted(set(which.entity_uids)) if which.entity_uids is not None else None,
         "categories": sorted(which.categories) if which.categories is not None else None,
         "excluded_category": exclude,
         "owner": which.owner,
@@ -41,16 +41,25 @@ async def read_page(
     tx: Transaction, parameters: dict[str, Any], *, limit: int, after: str
 ) -> list[Properties]:
     """Read a page of jobs in order of their ids."""
-    statement = cypher.SCAN_JOBS if parameters["ids"] is None else cypher.SEEK_JOBS
+    statement = cypher.PAGE_OF_JOBS[_source(parameters)]
     records = await fetch(tx, statement, **parameters, limit=limit, after=after)
     return [record["job"] for record in records]
+
+
+def _source(parameters: dict[str, Any]) -> str:
+    """The shortest of the indexes that have all jobs of the filter."""
+    for name in ("ids", "entity_uids"):
+        if parameters[name] is not None:
+            return name
+    return "failed" if parameters["statuses"] == [JobStatus.FAILED] else "all"
 
 
 async def preview(database: Database, parameters: dict[str, Any]) -> BulkReport:
     """Say what a change would touch; changes nothing."""
 
     async def work(tx: Transaction) -> BulkReport:
-        records = await fetch(tx, cypher.COUNT_FILTERED, **parameters)
+        statement = cypher.COUNT_OF_JOBS[_source(parameters)]
+        records = await fetch(tx, statement, **parameters, after="")
         page = await read_page(tx, parameters, limit=MAX_REPORTED_IDS, after="")
         counts = {JobStatus(record["status"]): record["jobs"] for record in records}
         ids = tuple(job["id"] for job in page)

@@ -107,6 +107,8 @@ MIGRATIONS: Final = (
             _index("embed_pending_retry", "EmbedPending", "model", "run_after"),
             _index("embed_pending_suspect", "EmbedPending", "model", "suspect_at"),
             _index("embed_processing_expiry", "EmbedProcessing", "lock_until"),
+            # People look for the few that failed, among all that did not.
+            _index("embed_failed_id", "EmbedFailed", "id"),
         ),
     ),
 )

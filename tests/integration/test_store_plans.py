@@ -7,6 +7,8 @@ from typing import Any, LiteralString
 
 import pytest
 
+from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.store import (
@@ -18,6 +20,7 @@ from embed_pipeline.store import (
     cypher_reconcile,
     cypher_worker,
     database,
+    filtering,
     job_store,
     leasing,
     loading,
@@ -77,7 +80,8 @@ INDEXED = {
     "enqueue": cypher_admin.ENSURE_JOBS,
     "supersede": cypher_admin.PICK_OLDER,
     "counts": cypher_admin.COUNT_JOBS,
-    "page": cypher_admin.SCAN_JOBS,
+    "page": cypher_admin.PAGE_OF_JOBS["all"],
+    "page of failed": cypher_admin.PAGE_OF_JOBS["failed"],
     "ended": cypher_metrics.ENDED,
     "backlog": cypher_metrics.BACKLOG,
     "oldest": cypher_metrics.NEXT_HEAD,
@@ -211,7 +215,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return (await fetch(tx, statement, **parameters))[0]
 
     for module in (
-        *(completing, database, job_store, leasing, loading),
+        *(completing, database, filtering, job_store, leasing, loading),
         *(reconciling, recovering, transactions),
     ):
         monkeypatch.setattr(module, "fetch", fetch)
@@ -270,6 +274,33 @@ async def test_a_batch_costs_the_same_in_a_queue_a_hundred_times_as_long(
         many,
     )
     assert few["recover nothing"] < 10
+
+
+ANY = frozenset(ErrorCategory)
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        JobFilter(entity_uids=("ada",), categories=ANY),
+        JobFilter(statuses=frozenset({JobStatus.FAILED}), categories=ANY),
+    ],
+    ids=["of an entity", "failed"],
+)
+async def test_a_few_jobs_are_found_without_looking_at_the_others(
+    queue: Neo4jUnderTest, measured: Callable[[], int], which: JobFilter
+) -> None:
+    async def hits_of_looking() -> int:
+        measured()
+        assert len(await queue.admin.find_jobs(which)) == 1
+        assert (await queue.admin.retry_failed(which, preview=True)).count == 1
+        return measured()
+
+    await queue.in_state("ada", JobStatus.FAILED)
+    few = await hits_of_looking()
+    await grow(queue, 1_000)
+
+    assert await hits_of_looking() == few
 
 
 @pytest.mark.parametrize("clear_orphans", [False, True])
