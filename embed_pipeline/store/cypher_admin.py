@@ -59,20 +59,21 @@ _FILTER: Final[LiteralString] = """
 _SOURCES: Final[dict[str, LiteralString]] = {
     "ids": """
 UNWIND $ids AS id
-MATCH (job:EmbedJob {id: id}) WHERE job.id > $after AND""",
+MATCH (job:EmbedJob {id: id}) USING INDEX job:EmbedJob(id) WHERE job.id > $after AND""",
     "entity_uids": """
 UNWIND $entity_uids AS uid
-MATCH (job:EmbedJob {entity_uid: uid})
+MATCH (job:EmbedJob {entity_uid: uid}) USING INDEX job:EmbedJob(entity_uid, model, version)
 WHERE job.model IS NOT NULL AND job.version IS NOT NULL AND job.id > $after AND""",
     "failed": """
 MATCH (job:EmbedFailed) USING INDEX job:EmbedFailed(id) WHERE job.id > $after AND""",
     "all": """
 MATCH (job:EmbedJob) USING INDEX job:EmbedJob(id) WHERE job.id > $after AND""",
 }
-"""Where to look for the jobs of a filter; each walks an index once from ``$after``.
+"""Where to look for the jobs of a filter; each walks an index once.
 
 People ask for the jobs of an entity, and for the failed ones. Among a million others those would
-take a second to find, and they are the few.
+take a second to find, and they are the few. The hints are needed: without, the jobs of an entity
+were looked for by walking over all ids.
 """
 
 PAGE_OF_JOBS: Final[dict[str, LiteralString]] = {
