@@ -24,8 +24,8 @@ from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
 from embed_pipeline.store.reconciling import Neo4jReconciler
 
 BATCH: Final = 100
-TURNS: Final = 12
-WARM_UP: Final = 2
+TURNS: Final = 24
+WARM_UP: Final = 8
 EQUAL: Final = at_most(1.01)
 WITHIN_TWICE: Final = at_most(2)
 URGENT: Final = 10
