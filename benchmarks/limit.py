@@ -6,14 +6,13 @@ from typing import Any, Final
 
 from benchmarks.contestants import drain, lease_beat_complete, write
 from benchmarks.crew import Crew, Work, hired
-from benchmarks.plan import Plan
+from benchmarks.plan import NEAR, Plan
 from benchmarks.site import Site, on_site
 from benchmarks.table import Goal, Line, at_least, per_second, ratios
 from embed_pipeline.store.connection import Connection
 
 AT_ONCE: Final = 4
 """Batches that a drain has under way, unless told otherwise."""
-INDEX_WARM_UP: Final = 2
 GOALS: Final = {False: at_least(0.7), True: at_least(0.9)}
 OWNER: Final = "6f1c9d5e-8d3c-4c8e-9f60-1b2a3c4d5e6f/some-host"
 """As long as a real one."""
@@ -34,10 +33,11 @@ def measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
     entities = plan.indexed_entities if has_index else plan.limit_entities
     on_site(connection, Site.prepare, entities, has_index=has_index)
     with hired(1, connection) as crew:
-        _drain(crew, connection, entities, rounds=INDEX_WARM_UP if has_index else 0)
-        for _ in range(plan.rounds):
+        # A new process is slow at first, and so is a new index.
+        for number in range(1 + NEAR):
             for name, seconds in _round(crew, connection, entities, has_time=plan.has_time):
-                rates[name].append(entities / seconds)
+                if number:
+                    rates[name].append(entities / seconds)
     return rates
 
 
@@ -45,14 +45,10 @@ def warm_up(connection: Connection, plan: Plan) -> None:
     """Let the server compile: a fresh one needs three times as long for each statement."""
     on_site(connection, Site.prepare, plan.entities, has_index=False)
     with hired(1, connection) as crew:
-        _drain(crew, connection, plan.entities, rounds=plan.warm_up)
-
-
-def _drain(crew: Crew, connection: Connection, entities: int, *, rounds: int) -> None:
-    for number in range(rounds):
-        on_site(connection, Site.reset, entities, jobs=True)
-        work = (drain, (OWNER,)) if number % 2 else (lease_beat_complete, (OWNER, AT_ONCE))
-        crew.work(*work)
+        for number in range(plan.warm_up):
+            on_site(connection, Site.reset, plan.entities, jobs=True)
+            work = (drain, (OWNER,)) if number % 2 else (lease_beat_complete, (OWNER, AT_ONCE))
+            crew.work(*work)
 
 
 def _round(

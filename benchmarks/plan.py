@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+NEAR: Final = 5
+"""Rounds against the limit, whose goals are near, also where time is short."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -15,6 +18,7 @@ class Plan:
     indexed_entities: int
     """The same where there is a vector index, which is slow."""
     rounds: int
+    """Of everything else."""
     warm_up: int
     """Rounds of the queue before anything is measured."""
     plain_jobs: int
@@ -40,9 +44,9 @@ FULL: Final = Plan(
 QUICK: Final = Plan(
     entities=2_000,
     limit_entities=4_000,
-    indexed_entities=2_000,
+    indexed_entities=2_500,
     rounds=3,
-    warm_up=12,
+    warm_up=16,
     plain_jobs=20,
     peer_jobs=200,
     backlogs=(1_000, 20_000),

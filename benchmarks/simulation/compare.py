@@ -32,7 +32,7 @@ def predicted(setup: Setup, costs: Costs, entities: int) -> float:
 
 def lines(costs: Costs, rounds: Sequence[Round], entities: int) -> Iterator[Line]:
     """Foretell the whole drains from the mean costs of the rounds in which they ran."""
-    for setup in SETUPS:
+    for setup in rounds[0].rates:
         foretold = predicted(setup, costs, entities)
         rates = [each.rates[setup] for each in rounds]
         yield Line(
