@@ -34,9 +34,10 @@ def measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
     on_site(connection, Site.prepare, entities, has_index=has_index)
     with hired(1, connection) as crew:
         # A new process is slow at first, and so is a new index.
-        for number in range(1 + NEAR):
+        warm_up = plan.limit_warm_up[has_index]
+        for number in range(warm_up + NEAR):
             for name, seconds in _round(crew, connection, entities, has_time=plan.has_time):
-                if number:
+                if number >= warm_up:
                     rates[name].append(entities / seconds)
     return rates
 
