@@ -1,6 +1,7 @@
 """What all tests share: a real Neo4j, and an environment without the developer's settings."""
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,15 @@ from tests.queue_harness import Neo4jUnderTest
 OWN_PREFIXES = ("EMBED_", "EMBEDDING_", "NEO4J_", "OPENAI_", "DAGSTER_HOME")
 TEST_SERVER = "NEO4J_TEST_"
 LOCK_2026 = Path(__file__).with_name("neo4j-2026.lock.toml")
+
+
+def pytest_configure() -> None:
+    """Hear signals, also if a script started the tests in the background.
+
+    Its shell lets them ignore Ctrl-C, and Dagster lets SIGTERM mean the same: the processes that
+    show the logs of a run would inherit that and never end.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
