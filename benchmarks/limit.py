@@ -34,10 +34,9 @@ def measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
     on_site(connection, Site.prepare, entities, has_index=has_index)
     with hired(1, connection) as crew:
         # A new process is slow at first, and so is a new index.
-        warm_up = plan.limit_warm_up[has_index]
-        for number in range(warm_up + NEAR):
+        for number in range(1 + NEAR):
             for name, seconds in _round(crew, connection, entities, has_time=plan.has_time):
-                if number >= warm_up:
+                if number:
                     rates[name].append(entities / seconds)
     return rates
 

@@ -21,8 +21,6 @@ class Plan:
     """Of everything else."""
     warm_up: int
     """Rounds of the queue before anything is measured."""
-    limit_warm_up: tuple[int, int]
-    """Rounds against the limit that do not count, without and with a vector index."""
     plain_jobs: int
     """The requirements' own queries are slow; so many are enough."""
     peer_jobs: int
@@ -38,7 +36,6 @@ FULL: Final = Plan(
     indexed_entities=2_500,
     rounds=5,
     warm_up=16,
-    limit_warm_up=(1, 1),
     plain_jobs=40,
     peer_jobs=600,
     backlogs=(1_000, 100_000, 1_000_000),
@@ -47,10 +44,9 @@ FULL: Final = Plan(
 QUICK: Final = Plan(
     entities=2_000,
     limit_entities=4_000,
-    indexed_entities=2_500,
+    indexed_entities=4_000,
     rounds=3,
     warm_up=16,
-    limit_warm_up=(1, 3),
     plain_jobs=20,
     peer_jobs=200,
     backlogs=(1_000, 20_000),
