@@ -59,10 +59,11 @@ _FILTER: Final[LiteralString] = """
 _SOURCES: Final[dict[str, LiteralString]] = {
     "ids": """
 UNWIND $ids AS id
-MATCH (job:EmbedJob {id: id}) USING INDEX job:EmbedJob(id) WHERE job.id > $after AND""",
+MATCH (job:EmbedJob {id: id}) USING INDEX SEEK job:EmbedJob(id) WHERE job.id > $after AND""",
     "entity_uids": """
 UNWIND $entity_uids AS uid
-MATCH (job:EmbedJob {entity_uid: uid}) USING INDEX job:EmbedJob(entity_uid, model, version)
+MATCH (job:EmbedJob {entity_uid: uid})
+USING INDEX SEEK job:EmbedJob(entity_uid, model, version)
 WHERE job.model IS NOT NULL AND job.version IS NOT NULL AND job.id > $after AND""",
     "failed": """
 MATCH (job:EmbedFailed) USING INDEX job:EmbedFailed(id) WHERE job.id > $after AND""",
@@ -73,7 +74,7 @@ MATCH (job:EmbedJob) USING INDEX job:EmbedJob(id) WHERE job.id > $after AND""",
 
 People ask for the jobs of an entity, and for the failed ones. Among a million others those would
 take a second to find, and they are the few. The hints are needed: without, the jobs of an entity
-were looked for by walking over all ids.
+were looked for by walking over all ids, and without SEEK by walking over all keys.
 """
 
 PAGE_OF_JOBS: Final[dict[str, LiteralString]] = {
