@@ -147,13 +147,10 @@ def test_jar_that_lost_bytes_is_noticed_although_all_were_verified_once(
 
 
 KILLED_WHILE_DOWNLOADING = """
-    import signal, sys, time
+    import sys, time
     from pathlib import Path
     from embed_pipeline.local.jar_lock import Jar, JarLock
     from embed_pipeline.local.jars import ensure_jars
-
-    # In the background of a script Ctrl-C is ignored, and children inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def fetch(jar, *, into, on_bytes):
         (into / "half.jar").write_bytes(b"half")
