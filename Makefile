@@ -1,6 +1,6 @@
 # Two commands are enough: `make dev` and `make test`. Both make .venv first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup dev notebooks test lint format types check chaos model mutants soak audit bench bench-quick lock clean
+.PHONY: help setup dev notebooks test quick quick-tests proof lint format types check chaos model mutants soak audit bench bench-quick lock clean
 
 BIN := .venv/bin
 export PYTHON
@@ -23,8 +23,9 @@ notebooks: setup ## Open the analysts' notebooks on 127.0.0.1, with the data of 
 
 # Two at once, each with a Neo4j of its own: most tests wait for something. A server that is given
 # by NEO4J_TEST_URI can only be used by one.
+TEST_WORKERS = $(if $(NEO4J_TEST_URI),,-n 2 --dist loadfile --no-loadscope-reorder)
 test: setup ## Run all tests against a real Neo4j
-	@$(BIN)/python -m pytest $(if $(NEO4J_TEST_URI),,-n 2 --dist loadfile --no-loadscope-reorder)
+	@$(BIN)/python -m pytest $(TEST_WORKERS)
 
 lint: setup ## Look for mistakes and wrong format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -36,6 +37,19 @@ types: setup ## Check the types
 	@$(BIN)/pyright
 
 check: lint types test ## Everything that CI does
+
+# Types are checked beside the tests; one process is enough for what is left.
+quick: setup ## Lint, types, unit tests and the contract of the queue on the fake and on one Neo4j
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types quick-tests
+
+quick-tests: setup
+	@$(BIN)/python -m pytest -q tests/unit tests/contract tests/test_architecture.py -k "not 2026 and not second_queue"
+
+# Large samples of what rarely changes; CI keeps a small one of each.
+proof: setup ## What CI leaves out, before a release: half an hour
+	@$(BIN)/python -m pytest -m proof $(TEST_WORKERS)
+	@EMBED_PIPELINE_EXAMPLES=300 $(BIN)/python -m pytest tests/integration/test_store_state_machine.py \
+		tests/integration/test_store_names.py
 
 # What takes too long for every change; docs/guarantees.md says what each one shows.
 chaos: setup ## Break everything at random: SEED=1 for one run, else five

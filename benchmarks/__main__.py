@@ -15,7 +15,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from benchmarks import deployed, limit, machine, peers, requirements, rounds, scaling, where
+from benchmarks import (
+    commands,
+    deployed,
+    limit,
+    long_texts,
+    machine,
+    memory,
+    peers,
+    requirements,
+    rounds,
+    scaling,
+    where,
+)
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.simulation import compare
 from benchmarks.simulation.costs import FILE
@@ -66,6 +78,9 @@ def _parts(
         "peers": lambda: peers.lines(connection, plan),
         "drains": lambda: _drains(connection, pid, plan, write_costs=write_costs),
         "limit": lambda: limit.lines(connection, plan),
+        "memory": lambda: memory.lines(connection, plan),
+        "long_texts": lambda: long_texts.lines(connection, plan),
+        "commands": lambda: commands.lines(plan),
         "deployed": lambda: deployed.lines(connection, known, pid, plan),
         # Last, because it leaves a million jobs, and deleting them takes longer than measuring.
         "scaling": lambda: scaling.lines(connection, plan),

@@ -16,8 +16,10 @@ from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.text import memento_text, recipe_of, render_for, text_hash
 from embed_pipeline.store.database import QuietList
-from embed_pipeline.worker.engine import Drain, Parts
+from embed_pipeline.worker.engine import Drain
+from embed_pipeline.worker.heartbeat import OpenStore
 from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.parts import Parts
 
 LEASE: Final = timedelta(minutes=5)
 UNLIMITED: Final = RateLimits(requests=1_000_000, interval=timedelta(seconds=1))
@@ -49,7 +51,7 @@ async def _write(site: Site, first: int, last: int) -> None:
                 "model": MODEL,
                 "version": 1,
                 "text_hash": hash_of(f"e{number}"),
-                "vector": site.vectors[number % BATCH],
+                "vector": site.numbers[number % BATCH],
             }
             for number in range(start, min(start + BATCH, last))
         )
@@ -87,16 +89,10 @@ async def drain(
     site: Site, owner: str, latency: timedelta = timedelta(0), inputs: int = BATCH
 ) -> int:
     """A whole drain: reads, renders and counts texts, looks for known vectors, asks the limit."""
-
-    @asynccontextmanager
-    async def open_store() -> AsyncGenerator[JobStore]:
-        async with opened(site.connection) as other:
-            yield other.queue.jobs
-
     shape = EntityShape()
     parts = Parts(
         store=site.queue.jobs,
-        open_store=open_store,
+        open_store=same_store(site),
         limiter=site.queue.limiter(UNLIMITED),
         switch=site.queue.switch,
         counters=site.queue.admin,
@@ -107,6 +103,17 @@ async def drain(
     options = DrainOptions(jobs_per_lease=inputs, jobs_per_request=inputs)
     report = await Drain(parts, owner=owner, options=options).run()
     return report.completed
+
+
+def same_store(site: Site) -> OpenStore:
+    """How the heartbeat of a drain gets at the store."""
+
+    @asynccontextmanager
+    async def open_store() -> AsyncGenerator[JobStore]:
+        async with opened(site.connection) as other:
+            yield other.queue.jobs
+
+    return open_store
 
 
 @cache

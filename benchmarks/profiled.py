@@ -29,13 +29,23 @@ class ProfiledDatabase(Database):
 
     hits: Hits = field(default_factory=Hits)
 
-    async def write(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
+    async def write(
+        self, work: Callable[[Transaction], Awaitable[Result]], *, is_divisible: bool = False
+    ) -> Result:
         """Run ``work`` as ever, and count."""
-        return await Database.write(self, lambda tx: work(self._profiled(tx)))
+        profiled = self._profiling(work)
+        return await Database.write(self, profiled, is_divisible=is_divisible)
 
-    async def read(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
+    async def read(
+        self, work: Callable[[Transaction], Awaitable[Result]], *, is_divisible: bool = False
+    ) -> Result:
         """Run ``work`` as ever, and count."""
-        return await Database.read(self, lambda tx: work(self._profiled(tx)))
+        return await Database.read(self, self._profiling(work), is_divisible=is_divisible)
+
+    def _profiling(
+        self, work: Callable[[Transaction], Awaitable[Result]]
+    ) -> Callable[[Transaction], Awaitable[Result]]:
+        return lambda tx: work(self._profiled(tx))
 
     def _profiled(self, tx: Transaction) -> Transaction:
         return cast("Transaction", _ProfiledTransaction(tx, self.hits))

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -11,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from benchmarks.site import BATCH, DIMENSIONS, pool
+from embed_pipeline.domain.vector import vector_of
 from tests.openai_server import OpenAIServer, openai_server
 
 
@@ -24,13 +24,14 @@ def running_provider(*, latency: float) -> Iterator[OpenAIServer]:
 
 
 def _answer(body: dict[str, Any]) -> Response:
-    return Response(_body(len(body["input"])), media_type="application/json")
+    length = body.get("dimensions", DIMENSIONS)
+    return Response(_body(len(body["input"]), length), media_type="application/json")
 
 
 @cache
-def _body(inputs: int) -> bytes:
+def _body(inputs: int, length: int) -> bytes:
     data = [
-        {"object": "embedding", "index": n, "embedding": _encoded()[n % BATCH]}
+        {"object": "embedding", "index": n, "embedding": _encoded(length)[n % BATCH]}
         for n in range(inputs)
     ]
     usage = {"prompt_tokens": inputs, "total_tokens": inputs}
@@ -39,7 +40,10 @@ def _body(inputs: int) -> bytes:
 
 
 @cache
-def _encoded() -> list[str]:
+def _encoded(length: int) -> list[str]:
+    """Vectors of any length; those that are longer than the pool's repeat themselves."""
+    repeats = -(-length // DIMENSIONS)
     return [
-        base64.b64encode(struct.pack(f"<{DIMENSIONS}f", *vector)).decode() for vector in pool(BATCH)
+        base64.b64encode(vector_of((numbers * repeats)[:length])).decode()
+        for numbers in pool(BATCH)
     ]

@@ -102,7 +102,7 @@ async def work_plainly(site: Site, jobs: int) -> int:
             await site.run(
                 STORE_VECTOR,
                 uid=job["uid"],
-                vector=site.vectors[done % BATCH],
+                vector=site.numbers[done % BATCH],
                 model=MODEL,
                 hash=hash_of(job["uid"]),
             )

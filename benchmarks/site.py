@@ -14,6 +14,7 @@ from neo4j import AsyncDriver
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import NewJob
+from embed_pipeline.domain.vector import Vector, vector_of
 from embed_pipeline.embedding.tokens import prepare
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
@@ -32,7 +33,8 @@ CREATE (:Entity {name: 'e' + n, entityType: 'thing', observations: '["' + n + '"
 """
 FORGET_VECTORS: Final[LiteralString] = """
 MATCH (e:Entity) CALL (e) {
-  REMOVE e.embedding, e.embedding_model, e.embedding_hash, e.embedding_version, e.embedding_job
+  REMOVE e.embedding, e.embedding_model, e.embedding_hash, e.embedding_version, e.embedding_job,
+    e.embedding_print, e.embedding_at
 } IN TRANSACTIONS OF 1000 ROWS
 """
 DELETE_JOBS: Final[LiteralString] = """
@@ -50,7 +52,9 @@ class Site:
     driver: AsyncDriver
     connection: Connection
     queue: Queue
-    vectors: list[list[float]] = field(default_factory=lambda: pool(BATCH))
+    vectors: list[Vector] = field(default_factory=lambda: packed(BATCH))
+    numbers: list[list[float]] = field(default_factory=lambda: pool(BATCH))
+    """The same, for those who keep lists."""
 
     async def run(self, statement: LiteralString, **parameters: Any) -> list[dict[str, Any]]:
         """Run a statement in a transaction of its own."""
@@ -129,16 +133,22 @@ def pool(count: int) -> list[list[float]]:
     return [[chance.uniform(-1, 1) for _ in range(DIMENSIONS)] for _ in range(count)]
 
 
+@cache
+def packed(count: int) -> list[Vector]:
+    """The same as they come from a provider."""
+    return [vector_of(numbers) for numbers in pool(count)]
+
+
 class PoolEmbedder:
     """A provider that costs nothing but its latency."""
 
     model = MODEL
     dimensions = DIMENSIONS
-    limits = RequestLimits()
+    limits = RequestLimits.for_dimensions(DIMENSIONS)
 
     def __init__(self, *, latency: timedelta = timedelta(0)) -> None:
         self._latency = latency.total_seconds()
-        self._vectors = pool(BATCH)
+        self._vectors = packed(BATCH)
 
     def prepare(self, text: str) -> PreparedText:
         """Count tokens as for OpenAI."""

@@ -9,11 +9,12 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.contestants import LEASE, UNLIMITED, drain, hash_of
-from benchmarks.site import MODEL, PoolEmbedder, Site
+from benchmarks.site import DIMENSIONS, MODEL, PoolEmbedder, Site
 from benchmarks.table import Line
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.text import render_for, text_hash
+from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import judge_answer
 
 MILLION: Final = 1_000_000
@@ -107,7 +108,7 @@ async def _one_batch(site: Site, pid: int, spent: dict[str, Spent], size: int) -
     texts = [item.properties for item in loaded]
     await step("render", _render(texts))
     hashes = [hash_of(lease.entity_uid) for lease in leases]
-    known = jobs.find_vectors(hashes, model=MODEL, dimensions=len(site.vectors[0]))
+    known = jobs.find_vectors(hashes, model=MODEL, dimensions=DIMENSIONS)
     await step("find", known)
     await step("check", jobs.check(leases))
     await step("grant", site.queue.limiter(UNLIMITED).acquire(tokens=len(batch)))
@@ -129,8 +130,8 @@ async def _render(texts: list[Any]) -> None:
         embedder.prepare(text)
 
 
-async def _judge(vectors: list[list[float]]) -> None:
-    judge_answer(vectors, expected=len(vectors), dimensions=len(vectors[0]))
+async def _judge(vectors: list[Vector]) -> None:
+    judge_answer(vectors, expected=len(vectors), dimensions=DIMENSIONS)
 
 
 def _clocks(pid: int) -> Spent:

@@ -5,7 +5,10 @@
 #
 # Containers and systemd hand out secrets as files; the settings and Dagster read variables. What is
 # exported here is in no command line, no unit and no compose file.
+#
+# What the program writes is closed to other users: logs and events name entities and quote errors.
 set -eu
+umask 077
 
 for name in NEO4J_PASSWORD OPENAI_API_KEY DAGSTER_PG_PASSWORD CELERY_BROKER_URL; do
     eval "file=\${${name}_FILE:-} given=\${${name}:-}"

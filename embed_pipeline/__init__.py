@@ -1,1 +1,122 @@
-"""Keep every entity of a Neo4j knowledge graph embedded, with Dagster."""
+"""Keep every entity of a Neo4j knowledge graph embedded, with Dagster or from a program.
+
+``from embed_pipeline import Queue`` is the front door (docs/api.md). Each name is imported when it
+is asked for, so that it costs a program nothing it does not use: neither Dagster nor a provider.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from embed_pipeline.api.async_queue import AsyncQueue
+    from embed_pipeline.api.sync_queue import Queue
+    from embed_pipeline.domain.entity import EntityShape
+    from embed_pipeline.domain.errors import (
+        ConfigurationError,
+        CredentialsError,
+        CriticalError,
+        EmbeddingError,
+        EmbedPipelineError,
+        ErrorCategory,
+        InvalidJobError,
+        JobNotFoundError,
+        ModelMismatchError,
+        PermanentError,
+        QueueError,
+        SchemaError,
+        TransientError,
+        TransitionRefusedError,
+        UnreachableError,
+    )
+    from embed_pipeline.domain.filters import JobFilter
+    from embed_pipeline.domain.identity import Embedding
+    from embed_pipeline.domain.job import Job, JobStatus, NewJob
+    from embed_pipeline.domain.lifecycle import EnqueueOutcome
+    from embed_pipeline.domain.metrics import QueueMetrics
+    from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
+    from embed_pipeline.worker.report import DrainReport
+
+_HOMES = {
+    "api.async_queue": ("AsyncQueue",),
+    "api.sync_queue": ("Queue",),
+    "domain.entity": ("EntityShape",),
+    "domain.errors": (
+        "ConfigurationError",
+        "CredentialsError",
+        "CriticalError",
+        "EmbedPipelineError",
+        "EmbeddingError",
+        "ErrorCategory",
+        "InvalidJobError",
+        "JobNotFoundError",
+        "ModelMismatchError",
+        "PermanentError",
+        "QueueError",
+        "SchemaError",
+        "TransientError",
+        "TransitionRefusedError",
+        "UnreachableError",
+    ),
+    "domain.filters": ("JobFilter",),
+    "domain.identity": ("Embedding",),
+    "domain.job": (
+        "Job",
+        "JobStatus",
+        "NewJob",
+    ),
+    "domain.lifecycle": ("EnqueueOutcome",),
+    "domain.metrics": ("QueueMetrics",),
+    "domain.results": (
+        "BulkReport",
+        "Hit",
+        "RecoveredJob",
+    ),
+    "worker.report": ("DrainReport",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AsyncQueue",
+    "BulkReport",
+    "ConfigurationError",
+    "CredentialsError",
+    "CriticalError",
+    "DrainReport",
+    "EmbedPipelineError",
+    "Embedding",
+    "EmbeddingError",
+    "EnqueueOutcome",
+    "EntityShape",
+    "ErrorCategory",
+    "Hit",
+    "InvalidJobError",
+    "Job",
+    "JobFilter",
+    "JobNotFoundError",
+    "JobStatus",
+    "ModelMismatchError",
+    "NewJob",
+    "PermanentError",
+    "Queue",
+    "QueueError",
+    "QueueMetrics",
+    "RecoveredJob",
+    "SchemaError",
+    "TransientError",
+    "TransitionRefusedError",
+    "UnreachableError",
+]
+
+
+if not TYPE_CHECKING:  # which would take every name for one of the door's
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,35 +1,33 @@
 """The ``embed-pipeline`` command: thin; everything it does is done elsewhere."""
 
-import asyncio
+from __future__ import annotations
+
 import logging
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from embed_pipeline import (
+    cli_audit,
+    cli_doctor,
     cli_drain,
     cli_entities,
     cli_history,
     cli_jobs,
+    cli_limits,
     cli_neo4j,
     cli_queue,
-    wiring,
+    cli_support,
 )
-from embed_pipeline import doctor as examination
-from embed_pipeline.cli_base import complaints, console, safe, with_database
+from embed_pipeline.cli_base import complaints, console, operator, safe, with_database
 from embed_pipeline.domain.errors import EmbedPipelineError
-from embed_pipeline.settings import Settings, load_settings
-from embed_pipeline.store.connection import Driver
-from embed_pipeline.store.schema_state import InstallReport
+from embed_pipeline.domain.printable import printable
 
-COLOURS = {
-    examination.Mark.GOOD: "green",
-    examination.Mark.WARNING: "yellow",
-    examination.Mark.BAD: "red",
-    examination.Mark.SKIPPED: "dim",
-}
+if TYPE_CHECKING:
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.connection import Driver
+    from embed_pipeline.store.schema_state import InstallReport
 
 app = typer.Typer(
     help="Keep every entity of a Neo4j knowledge graph embedded.",
@@ -37,23 +35,45 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+ChangeModel = Annotated[
+    bool,
+    typer.Option(
+        "--change-model",
+        help="Let the queue belong to the model, dimensions and template of these settings: every "
+        "entity is embedded again, a vector index of other dimensions is replaced.",
+    ),
+]
 sample = typer.Typer(help="The sample graph.", no_args_is_help=True)
 app.add_typer(cli_neo4j.app, name="neo4j")
 app.add_typer(sample, name="sample")
 app.add_typer(cli_jobs.app, name="jobs")
+app.add_typer(cli_limits.app, name="limits")
+app.add_typer(cli_audit.app, name="audit")
 
 
 def main() -> None:
-    """Run the command; an expected error is a message and an exit code, never a traceback."""
+    """Run the command; an expected error is a message and an exit code, never a traceback.
+
+    One that nobody expected is a traceback without secrets: people put it into reports.
+    """
     # The driver announces each retry; what came of it is said once, by us.
     logging.getLogger("neo4j").setLevel(logging.CRITICAL)
     try:
         app()
     except EmbedPipelineError as error:
-        complaints.print(f"[red]✗[/] {safe(error)}", soft_wrap=True)
+        from embed_pipeline.settings.secrets import without_secrets
+
+        complaints.print(f"[red]✗[/] {safe(without_secrets(str(error)))}", soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        from traceback import format_exception
+
+        from embed_pipeline.settings.secrets import without_secrets
+
+        typer.echo(printable(without_secrets("".join(format_exception(error)))), err=True)
+        sys.exit(1)
 
 
 @app.command()
@@ -65,21 +85,24 @@ def dev(
         ),
     ] = 3000,
     bolt_port: cli_neo4j.BoltPort = None,
+    change_model: ChangeModel = False,
 ) -> None:
     """Start everything on this machine: Neo4j, schema, sample graph, Dagster UI."""
     from embed_pipeline.local import dev as development
+    from embed_pipeline.settings import load_settings
 
     development.run(
-        load_settings(), console=console, server=cli_neo4j.bundled_server(bolt_port), port=port
+        load_settings(),
+        console=console,
+        server=cli_neo4j.bundled_server(bolt_port),
+        port=port,
+        change_model=change_model,
     )
 
 
 @app.command()
 def init(
-    replace_vector_index: Annotated[
-        bool,
-        typer.Option(help="Drop a vector index of other dimensions; vectors stay on the nodes."),
-    ] = False,
+    change_model: ChangeModel = False,
     triggers: Annotated[
         bool | None,
         typer.Option(
@@ -89,13 +112,17 @@ def init(
     ] = None,
 ) -> None:
     """Create the constraints and indexes; safe to repeat."""
+    from embed_pipeline import wiring
 
     async def work(driver: Driver, settings: Settings) -> InstallReport:
         report = await wiring.install_schema(
-            driver, settings, replace_vector_index=replace_vector_index
+            driver, settings, change_model=change_model, operator=operator()
         )
         if triggers is not None:
             await _set_trigger(driver, settings, install=triggers)
+        elif change_model and (await wiring.trigger_on(driver, settings).inspect()).is_other:
+            # It would go on enqueueing for the former model.
+            await _set_trigger(driver, settings, install=True)
         return report
 
     report = with_database(work)
@@ -107,7 +134,9 @@ def init(
 
 
 async def _set_trigger(driver: Driver, settings: Settings, *, install: bool) -> None:
-    trigger = wiring.queue_on(driver, settings).triggers(settings.model)
+    from embed_pipeline import wiring
+
+    trigger = wiring.trigger_on(driver, settings)
     if not install:
         await trigger.drop()
         console.print("✓ No trigger; 'embed-pipeline reconcile' finds what is to be embedded")
@@ -145,42 +174,7 @@ for command in (
     cli_queue.cleanup,
     cli_history.report,
     cli_history.metrics,
+    cli_support.support,
+    cli_doctor.doctor,
 ):
     app.command()(command)
-
-
-@app.command()
-def doctor(
-    settings_only: Annotated[
-        bool, typer.Option("--settings-only", help="Check the settings and nothing else.")
-    ] = False,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Embed one word, also where that costs money.")
-    ] = False,
-) -> None:
-    """Check settings, Neo4j, APOC, schema and provider, and say what to do.
-
-    Exit code: 0 all right, 2 configuration, 3 unreachable, 4 credentials, 5 schema.
-    """
-    settings = load_settings()
-    findings = examination.examine_settings(settings)
-    if not settings_only:
-
-        async def collect() -> None:
-            async for finding in examination.examine(settings, ask_provider=probe):
-                findings.append(finding)
-
-        with console.status("Looking"):
-            asyncio.run(collect())
-    _print(findings)
-    raise typer.Exit(next((f.exit_code for f in findings if f.exit_code), 0))
-
-
-def _print(findings: list[examination.Finding]) -> None:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for finding in findings:
-        text = safe(finding.detail)
-        if finding.remedy:
-            text += f"\n[dim]→[/] {safe(finding.remedy)}"
-        table.add_row(f"[{COLOURS[finding.mark]}]{finding.mark}", finding.subject, text)
-    console.print(table)

@@ -1,26 +1,34 @@
-"""What the commands share: a queue to work with, and how values are read and shown."""
+"""What the commands share: a queue to work with, and how values are read and shown.
 
-import asyncio
+Settings, driver and provider are imported where a command uses them, here and in all modules of
+the command line: help and mistyped options should not wait for what takes most of a second.
+"""
+
+from __future__ import annotations
+
 import dataclasses
-import getpass
 import json
+import os
+import pwd
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from embed_pipeline import wiring
+from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.domain.printable import printable
-from embed_pipeline.settings import Settings, load_settings, warnings
-from embed_pipeline.store.connection import Driver, connected
-from embed_pipeline.store.queue import Queue
+
+if TYPE_CHECKING:
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.connection import Driver
+    from embed_pipeline.store.queue import Queue
 
 Result = TypeVar("Result")
 PIPE_WIDTH: Final = 1_000
@@ -39,6 +47,12 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
     """Do ``work`` with a driver; its errors become messages."""
+    import asyncio
+
+    from embed_pipeline import wiring
+    from embed_pipeline.settings import load_settings
+    from embed_pipeline.store.connection import connected
+
     settings = load_settings()
 
     async def run() -> Result:
@@ -51,18 +65,28 @@ def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Resu
 def with_queue(
     work: Callable[[Queue, Settings], Awaitable[Result]], *, for_vectors: bool = False
 ) -> Result:
-    """Do ``work`` with the queue; ``for_vectors`` the index must take those of the model."""
+    """Do ``work`` with the queue; ``for_vectors`` the index must take those of the model.
+
+    What it changes is recorded as done by whoever typed the command.
+    """
+    import asyncio
+
+    from embed_pipeline import wiring
+    from embed_pipeline.settings import load_settings
+
     settings = load_settings()
 
     async def run() -> Result:
         async with wiring.opened_queue(settings, for_drain=for_vectors) as queue:
-            return await work(queue, settings)
+            return await work(queue.acting_as(operator()), settings)
 
     return asyncio.run(run())
 
 
 def warn_about(settings: Settings) -> None:
     """Say loudly what is allowed, and yet hardly meant."""
+    from embed_pipeline.settings import warnings
+
     for text in warnings(settings):
         complaints.print(f"[bold yellow]! {safe(text)}[/]", soft_wrap=True)
 
@@ -84,12 +108,17 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(question, abort=True)
 
 
-def operator() -> str:
-    """Who did it, for the record on jobs and queue."""
+def operator() -> Operator:
+    """Who typed the command: the user of the process, and who became it by sudo."""
+    number = os.getuid()
     try:
-        return f"{getpass.getuser()} on the command line"
-    except (OSError, KeyError):  # a container whose user has no name
-        return "command line"
+        # Not getpass: it believes $LOGNAME, which anybody can set.
+        user = pwd.getpwuid(number).pw_name
+    except KeyError:  # a container whose user has no name
+        user = f"user {number}"
+    sudo = os.environ.get("SUDO_USER") if number == 0 else None
+    name = f"{sudo} (sudo)" if sudo and sudo != user else user
+    return Operator(f"{name} on the command line")
 
 
 def duration(text: str) -> timedelta:

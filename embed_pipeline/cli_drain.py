@@ -1,16 +1,16 @@
 """``embed-pipeline drain``: embed what waits in the queue, and say what was done."""
 
-import asyncio
+from __future__ import annotations
+
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from embed_pipeline import wiring
 from embed_pipeline.cli_base import (
     console,
     is_screen,
@@ -23,14 +23,14 @@ from embed_pipeline.cli_base import (
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.prices import PRICES_OF
-from embed_pipeline.drain_display import DrainDisplay, Outlook
-from embed_pipeline.logs import LOGGER, log_to_stderr
-from embed_pipeline.settings import Settings, load_settings
-from embed_pipeline.store.queue import Queue
-from embed_pipeline.worker.engine import Drain
-from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.report import DrainReport
-from embed_pipeline.worker.stopping import stopped_by_signals
+
+if TYPE_CHECKING:
+    from embed_pipeline.drain_display import Outlook
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.queue import Queue
+    from embed_pipeline.worker.engine import Drain
+    from embed_pipeline.worker.options import DrainOptions
+    from embed_pipeline.worker.report import DrainReport
 
 
 def drain(
@@ -56,8 +56,14 @@ def drain(
     """Embed the jobs of the queue, from recovery to a report.
 
     Ctrl-C or SIGTERM ends it in an orderly way: no new jobs, up to 30 seconds for requests in
-    flight, everything else is given back. Exit code 1: nothing can work until somebody acts.
+    flight, everything else is given back. Exit code 1: nothing can work until somebody acts, or
+    nothing was completed and something failed.
     """
+    import asyncio
+
+    from embed_pipeline import wiring
+    from embed_pipeline.settings import load_settings
+
     settings = load_settings()
     warn_about(settings)
     _set_up_log(verbose)
@@ -75,12 +81,18 @@ def drain(
 
 
 async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) -> DrainReport:
+    import asyncio
+
+    from embed_pipeline import wiring
+    from embed_pipeline.drain_display import DrainDisplay
+    from embed_pipeline.worker.stopping import stopped_by_signals
+
     stop = asyncio.Event()
     with stopped_by_signals(stop, _say):
         owner = wiring.owner_of(f"cli-{uuid.uuid4()}")
         embedder = wiring.open_embedder(settings)
         async with wiring.opened_drain(
-            settings, embedder, owner=owner, options=options, stop=stop
+            settings, embedder, owner=owner, options=options, stop=stop, say=_say
         ) as (queue, work):
             console.print(
                 f"▸ Draining with {safe(work.report.model)} as {safe(owner)}", soft_wrap=True
@@ -100,6 +112,8 @@ def _say(message: str) -> None:
 
 
 def _outlook(queue: Queue, drain: Drain) -> Callable[[], Awaitable[Outlook]]:
+    from embed_pipeline.drain_display import Outlook
+
     async def look() -> Outlook:
         counts = await queue.admin.counts()
         left = counts[JobStatus.PENDING] + counts[JobStatus.PROCESSING]
@@ -135,6 +149,8 @@ def report_rows(report: DrainReport) -> Iterator[tuple[str, str]]:
     ):
         if count:
             yield name, str(count)
+    for kind in report.errors:
+        yield "Error", str(kind)
     cost = report.cost_usd
     price = "price unknown" if cost is None else f"${cost:.4f} at prices of {PRICES_OF}"
     yield "Requests", f"{report.requests}, {report.tokens} tokens, {price}"
@@ -152,6 +168,8 @@ async def _print_rest(queue: Queue) -> None:
 
 
 def _set_up_log(is_verbose: bool) -> None:
+    from embed_pipeline.logs import LOGGER, log_to_stderr
+
     if is_verbose:
         log_to_stderr()
     else:

@@ -1,5 +1,7 @@
 """``embed-pipeline report`` and ``metrics``: the history for people, the figures for Prometheus."""
 
+from __future__ import annotations
+
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,9 +14,6 @@ import typer
 
 from embed_pipeline.cli_base import console
 from embed_pipeline.domain.errors import ConfigurationError
-from embed_pipeline.local.ports import answers
-from embed_pipeline.reading import objectives
-from embed_pipeline.settings import load_settings
 
 DEFAULT_PORT: Final = 9464
 
@@ -38,10 +37,11 @@ def report(
 
     Are we keeping up, what fails, what did it cost, what should I change.
     """
-    # Takes a second, and no other command needs it.
     from embed_pipeline import history
+    from embed_pipeline.reading import objectives
     from embed_pipeline.report.page import render
     from embed_pipeline.report.source import History
+    from embed_pipeline.settings import load_settings
 
     settings, now = load_settings(), datetime.now(UTC)
     start = _start(since, now=now)
@@ -63,7 +63,7 @@ def report(
     )
     page = render(found)
     with _writing(out):
-        out.write_text(page, encoding="utf-8")
+        _write(out, page)
     console.print(
         f"✓ {len(found.metrics)} readings, {len(found.drains)} drains: {out}",
         markup=False,
@@ -83,6 +83,17 @@ def _start(since: str, *, now: datetime) -> datetime:
     if start is None or start >= now:
         raise ConfigurationError(f"--since: {since!r} is not in the past; give {ALLOWED}")
     return start
+
+
+def _write(out: Path, page: str) -> None:
+    """Write for this user only: the page names entities and quotes errors."""
+    from embed_pipeline.local.files import write_private
+
+    if out.exists() and not out.is_file():
+        # A pipe or a device, which nobody may replace.
+        out.write_text(page, encoding="utf-8")
+    else:
+        write_private(out.resolve(), page)
 
 
 @contextmanager
@@ -121,6 +132,9 @@ def metrics(
 ) -> None:
     """Give the queue's figures in the text format of Prometheus, read at the time of asking."""
     from embed_pipeline import prometheus
+    from embed_pipeline.local.ports import answers
+    from embed_pipeline.loopback_server import LOOPBACK
+    from embed_pipeline.settings import load_settings
 
     settings = load_settings()
     if not serve:
@@ -136,7 +150,7 @@ def metrics(
         server, thread = prometheus.serve(settings, port=port)
     except OSError as error:
         raise ConfigurationError(_unusable(port, error.strerror)) from error
-    console.print(f"▸ http://{prometheus.LOOPBACK}:{port}/metrics; Ctrl-C stops", soft_wrap=True)
+    console.print(f"▸ http://{LOOPBACK}:{port}/metrics; Ctrl-C stops", soft_wrap=True)
     stop.wait()
     server.shutdown()
     server.server_close()

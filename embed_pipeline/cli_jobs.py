@@ -1,7 +1,9 @@
 """``embed-pipeline jobs …``: look at jobs, try them again, cancel them, give them back."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,8 +29,10 @@ from embed_pipeline.cli_filters import (
 )
 from embed_pipeline.domain.job import Job, JobStatus
 from embed_pipeline.selecting import job_filter
-from embed_pipeline.settings import Settings
-from embed_pipeline.store.queue import Queue
+
+if TYPE_CHECKING:
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.queue import Queue
 
 app = typer.Typer(help="Jobs: look, try again, cancel, give back.", no_args_is_help=True)
 app.command()(cli_jobs_change.retry)

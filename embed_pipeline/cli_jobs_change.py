@@ -1,7 +1,9 @@
 """``embed-pipeline jobs retry`` and ``cancel``: preview, ask, change, report."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
@@ -18,10 +20,12 @@ from embed_pipeline.domain.errors import JobNotFoundError, TransitionRefusedErro
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import Job, JobStatus
 from embed_pipeline.domain.lifecycle import MOVES, Move
-from embed_pipeline.domain.results import BulkReport
 from embed_pipeline.selecting import job_filter, to_retry
-from embed_pipeline.settings import Settings
-from embed_pipeline.store.queue import Queue
+
+if TYPE_CHECKING:
+    from embed_pipeline.domain.results import BulkReport
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.queue import Queue
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Jobs by their ids.")]
 All = Annotated[bool, typer.Option("--all", help="All jobs; needed where no filter is given.")]
@@ -111,7 +115,7 @@ def cancel(
     """Cancel jobs that are pending or processing; no vector of theirs is written any more."""
 
     async def change(queue: Queue, which: JobFilter, *, preview: bool) -> BulkReport:
-        return await queue.admin.cancel(which, by=operator(), reason=reason, preview=preview)
+        return await queue.admin.cancel(which, by=str(operator()), reason=reason, preview=preview)
 
     async def work(queue: Queue, _: Settings) -> None:
         which = await job_filter(

@@ -1,8 +1,10 @@
 """``embed-pipeline status``, ``pause``, ``resume``, ``recover`` and ``cleanup``."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,18 +24,24 @@ from embed_pipeline.cli_base import (
     with_queue,
 )
 from embed_pipeline.cli_entities import scan
-from embed_pipeline.domain.breaker import Breaker, BreakerStatus
-from embed_pipeline.domain.coverage import Coverage, CoverageReport
-from embed_pipeline.domain.health import is_overdue
-from embed_pipeline.domain.metrics import QueueMetrics
+from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
-from embed_pipeline.domain.results import RecoveredJob
-from embed_pipeline.recovering import recover_all
-from embed_pipeline.settings import Settings, load_settings
-from embed_pipeline.store.queue import Queue
 
-ALARMING: Final = ("Paused", "Breaker", "Without expiry", "Recovery overdue")
+if TYPE_CHECKING:
+    from embed_pipeline.domain.breaker import Breaker
+    from embed_pipeline.domain.coverage import CoverageReport
+    from embed_pipeline.domain.job import Job
+    from embed_pipeline.domain.metrics import QueueMetrics
+    from embed_pipeline.domain.misfits import Misfit
+    from embed_pipeline.domain.results import RecoveredJob
+    from embed_pipeline.reading import Arrival
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.queue import Queue
+
+ALARMING: Final = ("Paused", "Breaker", "Held", "Without expiry", "Recovery overdue")
 LATELY: Final = timedelta(minutes=5)
+MOST_LISTED: Final = 1_000
 
 
 def status(
@@ -48,18 +56,34 @@ def status(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Show how the queue stands: jobs by state, what is overdue, pause and breaker."""
+    """Show how the queue stands: jobs by state, what is overdue, pause, breaker and hold."""
+    from embed_pipeline import wiring
+    from embed_pipeline.fitting import find_misfits
+    from embed_pipeline.reading import how_jobs_appear
+    from embed_pipeline.settings import load_settings
 
-    async def work(queue: Queue, settings: Settings) -> tuple[QueueMetrics, CoverageReport | None]:
-        reading = await queue.metrics.read(window=window or LATELY)
+    async def work(
+        queue: Queue, settings: Settings
+    ) -> tuple[QueueMetrics, Arrival, CoverageReport | None, list[Misfit]]:
+        reading = await wiring.read_metrics(queue, settings, window=window or LATELY)
+        arrival = await how_jobs_appear(queue, settings)
         if coverage:
-            return reading, (await scan(queue, settings, dry_run=True)).report
-        return reading, await queue.reconciler(settings.model).last()
+            report = (await scan(queue, settings, dry_run=True)).report
+        else:
+            report = await queue.reconciler(settings.model).last()
+        found = await find_misfits(queue, settings, report) if report else []
+        return reading, arrival, report, found
 
-    metrics, report = with_queue(work)
+    metrics, arrival, report, unmeant = with_queue(work)
     if json:
-        plain = as_plain(metrics) | {"throughput_per_minute": metrics.throughput_per_minute}
-        print_json(plain | ({"coverage": coverage_figures(report, metrics.at)} if report else {}))
+        plain = as_plain(metrics) | {
+            "throughput_per_minute": metrics.throughput_per_minute,
+            "jobs_appear": arrival.detail,
+        }
+        if report:
+            said = {"misfits": [str(misfit) for misfit in unmeant]}
+            plain["coverage"] = coverage_figures(report, metrics.at) | said
+        print_json(plain)
         return
     rows, settings = table(), load_settings()
     if settings.queue != DEFAULT_QUEUE:
@@ -67,19 +91,25 @@ def status(
     interval = timedelta(milliseconds=settings.recovery_interval_ms)
     for name, value in status_rows(metrics, interval):
         rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
+    rows.add_row("New jobs", f"appear {arrival.detail}")
     if report is not None:
         rows.add_row("Coverage", coverage_line(report, metrics.at))
+    for misfit in unmeant:
+        rows.add_row("[bold red]Does not fit", safe(misfit))
     show(rows)
 
 
 def coverage_line(report: CoverageReport, now: datetime) -> str:
     """How many entities are current, and since when that is known."""
+    from embed_pipeline.domain.coverage import Coverage
+
     if report.at is None:
-        return f"{report.counts[Coverage.CURRENT]} of {report.entities} entities are current"
+        current = report.counts[Coverage.CURRENT]
+        return f"{current} of {report.embeddable} entities are current{report.left_out}"
     # 99.96 % is not all of them.
     percent = report.percent if report.percent == 100 else min(report.percent, 99.9)
     known = f"{age(now - report.at)} ago"
-    return f"{percent:.1f} % of {report.embeddable} entities are current, {known}"
+    return f"{percent:.1f} % of {report.embeddable} entities are current, {known}{report.left_out}"
 
 
 def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]:
@@ -97,6 +127,8 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
         yield "Breaker", _breaker(state.breaker, metrics.at)
     elif not state.is_paused:
         yield "Queue", "open"
+    if metrics.hold is not None:
+        yield "Held", f"for {age(metrics.hold_left)}: {metrics.hold}; {HOW_TO_END}"
     for job_status, count in metrics.counts.items():
         yield job_status.capitalize(), f"{count}{_details(metrics, job_status)}"
     oldest = metrics.oldest_pending
@@ -116,6 +148,8 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
 
 def _recovery(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
     """The one sign of life that Dagster leaves in Neo4j also when there is nothing to do."""
+    from embed_pipeline.domain.health import is_overdue
+
     if metrics.last_recovery is None or not interval:
         return
     elapsed = max(timedelta(0), metrics.at - metrics.last_recovery)
@@ -133,7 +167,7 @@ def _details(metrics: QueueMetrics, job_status: str) -> str:
             "ready": metrics.ready,
             "to be tried again later": metrics.delayed,
             "due to be tried again": metrics.due_retries,
-            "suspects, leased one by one": metrics.suspects,
+            "suspects, leased apart from others": metrics.suspects,
         }
     elif job_status == "failed":
         parts = {category.value: count for category, count in metrics.categories.items()}
@@ -142,6 +176,8 @@ def _details(metrics: QueueMetrics, job_status: str) -> str:
 
 
 def _breaker(breaker: Breaker, now: datetime) -> str:
+    if breaker.is_outage:
+        return f"{breaker.status.replace('_', '-')}: {breaker}"
     if breaker.status is BreakerStatus.HALF_OPEN:
         probe = "one job is being tried"
     elif breaker.probe_at is None or breaker.probe_at <= now:
@@ -158,7 +194,7 @@ def _since(moment: datetime | None, now: datetime) -> str:
 
 def pause() -> None:
     """Give out no more jobs; what is being worked on goes on."""
-    with_queue(lambda queue, _: queue.switch.pause(by=operator()))
+    with_queue(lambda queue, _: queue.switch.pause(by=str(operator())))
     console.print("✓ Paused; 'embed-pipeline resume' gives out jobs again")
 
 
@@ -173,9 +209,7 @@ def resume(
     """
 
     async def work(queue: Queue, _: Settings) -> QueueMetrics:
-        await queue.switch.resume()
-        if close_breaker:
-            await queue.switch.close_breaker()
+        await queue.switch.resume(close_breaker=close_breaker)
         return await queue.metrics.read()
 
     metrics = with_queue(work)
@@ -193,13 +227,24 @@ def recover(
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most so many; all if not given.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List expired leases; change nothing.")
+    ] = False,
 ) -> None:
     """Take expired leases away from workers that have gone silent."""
+    from embed_pipeline.recovering import recover_all
+
+    async def look(queue: Queue, settings: Settings) -> list[Job]:
+        grace = timedelta(milliseconds=settings.recovery_grace_ms)
+        return await queue.admin.find_expired(limit=limit or MOST_LISTED, grace=grace)
 
     async def work(queue: Queue, settings: Settings) -> list[RecoveredJob]:
         grace = timedelta(milliseconds=settings.recovery_grace_ms)
         return await recover_all(queue, grace=grace, limit=limit)
 
+    if dry_run:
+        _show_expired(with_queue(look))
+        return
     jobs = with_queue(work)
     if jobs:
         rows = table("ID", "ENTITY", "FORMER OWNER", "LAST SIGN OF LIFE", "NOW")
@@ -211,18 +256,30 @@ def recover(
     console.print(f"✓ {number_of(len(jobs))} recovered")
 
 
+def _show_expired(jobs: list[Job]) -> None:
+    rows = table("ID", "ENTITY", "OWNER", "LAST SIGN OF LIFE", "EXPIRED", "TRIES")
+    for job in jobs:
+        tries = f"{job.attempts}/{job.max_attempts}"
+        owner, seen = safe(job.lock_owner or ""), at(job.heartbeat_at)
+        rows.add_row(job.id, safe(job.entity_uid), owner, seen, at(job.lock_until), tries)
+    if jobs:
+        show(rows)
+    console.print(f"▸ Would recover {number_of(len(jobs))}")
+
+
 def cleanup(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many; delete nothing.")
     ] = False,
 ) -> None:
     """Delete finished jobs older than the retention (EMBED_JOB_RETENTION_DAYS)."""
+    from embed_pipeline.cleaning import clean_up
+    from embed_pipeline.store.purging import described
 
     async def work(queue: Queue, settings: Settings) -> str:
-        report = await queue.purge.purge_terminal(
-            retention=timedelta(days=settings.retention_days), dry_run=dry_run
-        )
-        older = f"that ended more than {settings.retention_days} days ago"
+        cleanup = await clean_up(queue, settings, dry_run=dry_run)
+        report = cleanup.jobs
+        older = f"that ended more than {described(settings.retention)} ago"
         if dry_run:
             return f"▸ Would delete {number_of(report.deleted)} {older}"
         how = "APOC" if report.used_apoc else "plain transactions"

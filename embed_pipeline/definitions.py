@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import dagster as dg
 
-from embed_pipeline.defs.assets import graph_assets, queue_metrics_asset
+from embed_pipeline.defs.assets import graph_assets, operator_actions_asset, queue_metrics_asset
 from embed_pipeline.defs.checks import health_checks
 from embed_pipeline.defs.drains import drain_embed_queue
 from embed_pipeline.defs.history import history_asset, history_schedule
@@ -17,16 +17,16 @@ from embed_pipeline.defs.job_filters import cancel_jobs, retry_failed_jobs
 from embed_pipeline.defs.jobs import (
     cleanup_expired_jobs,
     initialise_schema,
-    pause_queue,
     reconcile_embeddings,
     recover_stale_leases,
     release_leases_of_run,
-    resume_queue,
 )
+from embed_pipeline.defs.limits import clear_limits
 from embed_pipeline.defs.pruning import prune_old_runs
 from embed_pipeline.defs.resources import resources
 from embed_pipeline.defs.schedules import hourly_retry, nightly_cleanup, nightly_pruning
 from embed_pipeline.defs.sensors import drain_canceled, drain_failed, embed_backlog
+from embed_pipeline.defs.switch import pause_queue, resume_queue
 from embed_pipeline.defs.upkeep import metrics_sensor, reconcile_sensor, recovery_sensor
 from embed_pipeline.logs import log_to_stderr
 from embed_pipeline.settings import load_settings, warnings
@@ -40,9 +40,13 @@ for warning in warnings(settings):
 def _drains() -> dg.Definitions:
     """What every machine has that runs drains."""
     return dg.Definitions(
-        jobs=[drain_embed_queue],
+        # Pruning is here because the logs of a run are where it ran.
+        jobs=[drain_embed_queue, prune_old_runs],
+        schedules=[nightly_pruning],
         sensors=[embed_backlog, drain_failed, drain_canceled],
         resources=resources(),
+        # Of what runs assets, too: Dagster's own choice lets a run config name modules to import.
+        executor=dg.in_process_executor,
     )
 
 
@@ -52,7 +56,12 @@ def _everything_else() -> dg.Definitions:
     metrics_interval = timedelta(milliseconds=settings.metrics_interval_ms)
     history = history_asset(queue)
     return dg.Definitions(
-        assets=[*graph_assets(queue), queue_metrics_asset(metrics_interval, queue), history],
+        assets=[
+            *graph_assets(queue),
+            queue_metrics_asset(metrics_interval, queue),
+            operator_actions_asset(queue),
+            history,
+        ],
         asset_checks=[health_checks(queue)],
         jobs=[
             recover_stale_leases,
@@ -63,12 +72,11 @@ def _everything_else() -> dg.Definitions:
             initialise_schema,
             pause_queue,
             resume_queue,
+            clear_limits,
             release_leases_of_run,
-            prune_old_runs,
         ],
         schedules=[
             nightly_cleanup,
-            nightly_pruning,
             history_schedule(history, queue),
             hourly_retry,
         ],

@@ -99,6 +99,7 @@ class DrainDisplay:
         self._outlook = Outlook()
         self._looked_at = float("-inf")
         self._ended_then = 0
+        self._told = 0
         self._started = time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=True) if is_live else None
         self._task: asyncio.Task[None] | None = None
@@ -149,6 +150,7 @@ class DrainDisplay:
         while True:
             if time.monotonic() - self._looked_at >= LOOK_SECONDS:
                 await self._update()
+            self._tell_new_errors()
             if self._live:
                 self._live.update(_drawing(self.progress()), refresh=True)
             await asyncio.sleep(LIVE_SECONDS)
@@ -159,11 +161,19 @@ class DrainDisplay:
         while True:
             await asyncio.sleep(PLAIN_SECONDS)
             await self._update()
+            self._tell_new_errors()
             now = self.progress()
             figures = (now.done, now.failed, now.left)
             if figures != last or time.monotonic() - printed_at >= QUIET_SECONDS:
                 self.say(str(now))
                 last, printed_at = figures, time.monotonic()
+
+    def _tell_new_errors(self) -> None:
+        """Say why attempts fail, once for each kind: a drain that waits for jobs has no end."""
+        kinds = list(self._report.kinds.values())
+        for kind in kinds[self._told :]:
+            self.say(f"! {kind.category}: {kind.example}")
+        self._told = len(kinds)
 
     async def _update(self) -> None:
         with suppress(Exception):

@@ -1,10 +1,12 @@
 """Where the lines of the package's loggers go, and what cannot get into them."""
 
 import logging
+from types import TracebackType
 from typing import Final
 
 from embed_pipeline.domain.printable import one_line
-from embed_pipeline.domain.redact import redact
+from embed_pipeline.domain.redact import redact, stack_of
+from embed_pipeline.settings.secrets import known_secrets
 
 LOGGER: Final = "embed_pipeline"
 FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
@@ -13,12 +15,25 @@ FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 class OneLineFormatter(logging.Formatter):
     """A record is one line, whatever somebody has named an entity or a worker.
 
-    Secrets are masked where errors are made; what looks like one is masked here once more.
+    Secrets are masked where errors are made; what is known or looks like one is masked here once
+    more, and an error shows its stack without the words of other libraries.
     """
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT)
+        self._secrets = known_secrets()
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the record, a traceback included, without anything that a terminal obeys."""
-        return one_line(redact(super().format(record)))
+        return one_line(redact(super().format(record), self._secrets))
+
+    def formatException(  # noqa: N802 - the name that logging calls
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None]
+        | tuple[None, None, None],
+    ) -> str:
+        """Where an error happened, without what libraries say."""
+        return stack_of(ei[1]) if ei[1] is not None else ""
 
 
 def log_to_stderr() -> None:
@@ -30,6 +45,8 @@ def log_to_stderr() -> None:
     if logger.handlers:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLineFormatter(FORMAT))
+    handler.setFormatter(OneLineFormatter())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    # The errors of forgotten tasks, which asyncio would print with all that they quote.
+    logging.getLogger("asyncio").addHandler(handler)

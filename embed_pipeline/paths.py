@@ -1,12 +1,16 @@
-"""Where the project keeps things on this machine."""
+"""Where the project keeps things on this machine, and that they are its user's alone."""
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 STATE_FOLDER: Final = ".embed_pipeline"
 """Everything that is written while the project runs; one folder, ignored by git."""
 ENV_FILE: Final = ".env"
+PRIVATE_UMASK: Final = 0o077
+"""Folders become 0700 and files 0600: logs and events of Dagster name entities and quote errors."""
 
 
 def project_dir() -> Path:
@@ -37,3 +41,22 @@ def neo4j_home() -> Path:
 def local_connection_file() -> Path:
     """Address and password of the bundled server, written when it first starts."""
     return neo4j_home() / "connection.json"
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder, or close an existing one with all that is in it to other users.
+
+    What belongs to somebody else, or lies on a read-only mount, stays as it is; links are not
+    followed.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path, folders, files in os.walk(folder):
+        for name in (".", *folders, *files):
+            _close_to_others(Path(path, name))
+
+
+def _close_to_others(path: Path) -> None:
+    with suppress(OSError):
+        mode = path.lstat().st_mode
+        if not stat.S_ISLNK(mode) and mode & PRIVATE_UMASK:
+            path.chmod(stat.S_IMODE(mode) & ~PRIVATE_UMASK)

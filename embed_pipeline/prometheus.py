@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -19,6 +19,7 @@ from embed_pipeline.domain.health import Objectives, Reading, examine
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.prices import cost_of
+from embed_pipeline.loopback_server import LoopbackServer, serve_on_loopback
 from embed_pipeline.reading import objectives, read_everything
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import connected
@@ -26,35 +27,44 @@ from embed_pipeline.store.connection import connected
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "embed_queue_"
-LOOPBACK: Final = "127.0.0.1"
+FRESH_SECONDS: Final = 5.0
+"""A reading answers all scrapes within so many seconds; Prometheus asks every 15 or more."""
 
 GAUGES: Final = {
     "ready": ("ready_jobs", "Pending jobs that can be leased now."),
     "delayed": ("delayed_jobs", "Pending jobs that wait for the time of their next attempt."),
     "due_retries": ("due_retry_jobs", "Pending jobs whose next attempt is due."),
-    "suspects": ("suspect_jobs", "Pending jobs whose last lease expired; they are leased alone."),
+    "suspects": (
+        "suspect_jobs",
+        "Pending jobs whose last lease expired; they are leased only among themselves.",
+    ),
+    "former_model": ("former_model_jobs", "Pending jobs of a former model of the queue."),
     "oldest_pending_seconds": ("oldest_pending_seconds", "Age of the oldest job that is due."),
     "expired_leases": ("expired_leases", "Leases whose worker has stopped sending heartbeats."),
     "oldest_expired_seconds": ("oldest_expired_seconds", "How long ago the first lease expired."),
     "without_lock": ("jobs_without_lock", "Processing jobs without an expiry: changed by hand."),
+    "unadopted": ("jobs_unadopted", "Jobs of another program that are not yet put right."),
+    "hold_seconds": ("hold_seconds", "Until the provider may be asked again; 0 without a pause."),
     "is_paused": ("paused", "1 while somebody has paused the queue."),
     "is_breaker_open": ("breaker_open", "1 while the queue is closed by a fault that hits all."),
 }
 """The names and the meaning of what goes up and down."""
 
 COUNTERS: Final = {
+    "completed": "Jobs completed by our own workers.",
     "recoveries": "Searches for expired leases.",
     "recovered": "Leases taken away from silent workers.",
     "exhausted": "Jobs that failed because their attempts were used up.",
     "fenced": "Writes that came after the lease was lost, and were refused.",
-    "released": "Leases given up by workers that were stopped.",
+    "released": "Leases given back untried with their attempt: rate limit, or a stop.",
     "retried": "Failed attempts that lead to another one.",
-    "given_back": "Leases given back with their attempt, because of the rate limit.",
+    "given_back": "Failed attempts given back, because the job was not at fault.",
     "moved": "Vectors not written because the text had changed meanwhile.",
     "cancelled": "Jobs cancelled by an operator.",
     "superseded": "Jobs cancelled because of a newer version of their entity, or its deletion.",
     "revived": "Ended jobs opened again by an enqueue.",
     "reopened": "Failed jobs opened again by an operator.",
+    "adopted": "Jobs of another program that were put right.",
     "heartbeats_failed": "Heartbeats that did not reach the database.",
     "requests": "Requests to the provider.",
     "requests_limited": "Requests that the provider refused as too many.",
@@ -131,6 +141,9 @@ def _of_coverage(report: CoverageReport) -> Iterator[Metric]:
         ("entities_waiting", "Entities that are not current, but have a job that is not ended."),
         ("entities_truncated", "Entities of whose text only the beginning was embedded."),
         ("entities_orphaned", "Vectors on entities that are no longer current."),
+        ("entities_oversized", "Entities of whose text only the beginning is read."),
+        ("entities_same_text", "Entities that share the most frequent text."),
+        ("entities_duplicate", "Entities that share their key with another one."),
     ):
         yield _gauge(name, meaning, figures[name])
     if report.at is not None:
@@ -150,7 +163,7 @@ def _labelled(name: str, meaning: str, label: str, values: Figures) -> Metric:
 
 
 class QueueCollector(Collector):
-    """Takes a reading per scrape; one that fails says so on the log, and ``up`` is 0."""
+    """Answers a scrape with a reading; one that fails says so on the log, and ``up`` is 0."""
 
     def __init__(self, read: Callable[[], Reading], *, wanted: Objectives) -> None:
         self._read = read
@@ -175,6 +188,34 @@ class QueueCollector(Collector):
         self._said = problem
 
 
+class Recent:
+    """One reading for all who ask at the same time or shortly after, also if it failed."""
+
+    def __init__(self, read: Callable[[], Reading]) -> None:
+        self._read = read
+        self._reading = threading.Lock()
+        self._last: Reading | EmbedPipelineError | None = None
+        self._at = 0.0
+
+    def __call__(self) -> Reading:
+        """Return the last reading, or take one.
+
+        Raises:
+            EmbedPipelineError: the queue cannot be read.
+        """
+        with self._reading:
+            if self._last is None or time.monotonic() - self._at >= FRESH_SECONDS:
+                try:
+                    self._last = self._read()
+                except EmbedPipelineError as error:
+                    self._last = error
+                self._at = time.monotonic()
+            last = self._last
+        if isinstance(last, EmbedPipelineError):
+            raise last
+        return last
+
+
 def read(settings: Settings) -> Reading:
     """Take a reading, on a connection of its own."""
 
@@ -185,10 +226,10 @@ def read(settings: Settings) -> Reading:
     return asyncio.run(work())
 
 
-def serve(settings: Settings, *, port: int) -> tuple[WSGIServer, threading.Thread]:
+def serve(settings: Settings, *, port: int) -> tuple[LoopbackServer, threading.Thread]:
     """Answer scrapes on loopback until the server is shut down."""
-    collector = QueueCollector(lambda: read(settings), wanted=objectives(settings))
-    return start_http_server(port, addr=LOOPBACK, registry=_registry(collector))
+    collector = QueueCollector(Recent(lambda: read(settings)), wanted=objectives(settings))
+    return serve_on_loopback(make_wsgi_app(_registry(collector)), port=port)
 
 
 def text(settings: Settings) -> str:

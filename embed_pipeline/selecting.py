@@ -1,13 +1,22 @@
 """From what an operator says to the jobs that are meant."""
 
+from __future__ import annotations
+
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from embed_pipeline.domain.errors import ConfigurationError, ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.store.queue import Queue
+from embed_pipeline.domain.job import JobStatus, NewJob
+
+if TYPE_CHECKING:
+    from embed_pipeline.store.loading import CurrentEntity
+    from embed_pipeline.store.queue import Queue
+
+PAGE: Final = 500
+"""Entities that are read in one transaction."""
 
 
 async def job_filter(
@@ -51,3 +60,31 @@ def to_retry(which: JobFilter) -> JobFilter:
     if which.ids is None or which.categories is not None:
         return which
     return dataclasses.replace(which, categories=frozenset(ErrorCategory))
+
+
+async def jobs_for(
+    queue: Queue,
+    wanted: Sequence[str | NewJob],
+    *,
+    model: str,
+    priority: int = 0,
+    force: bool = False,
+) -> list[NewJob]:
+    """Jobs for entities named by their keys; one that is unknown, and there are none.
+
+    Raises:
+        QueueError: there is no entity with one of the keys.
+        InvalidJobError: a job is for another model.
+    """
+    from embed_pipeline.store.loading import read_hashes
+    from embed_pipeline.store.wishes import in_place_of_keys, wishes_for
+
+    keys = [entity for entity in wanted if isinstance(entity, str)]
+    entities: dict[str, CurrentEntity] = {}
+    for start in range(0, len(keys), PAGE):
+        page = sorted(set(keys[start : start + PAGE]))
+        entities |= await queue.database.read(
+            lambda tx, page=page: read_hashes(tx, queue.config, page)
+        )
+    wishes = wishes_for(keys, entities, queue.config, model=model, priority=priority, force=force)
+    return in_place_of_keys(wanted, wishes, model=model)

@@ -88,6 +88,7 @@ def server() -> Iterator[dict[str, str]]:
         **os.environ,
         "PYTHONDONTWRITEBYTECODE": "1",
         "EMBED_PIPELINE_SHRINK": "no",
+        "EMBED_PIPELINE_EXAMPLES": "60",
         # The same steps each time, so that no mutant lives by luck.
         "CI": "1",
     }
@@ -130,6 +131,8 @@ def judge(mutant: Mutant, copy: Path, environment: dict[str, str]) -> Verdict:
 def run(copy: Path, environment: dict[str, str], *tests: str) -> tuple[int, str]:
     """Run tests in the copy, and with its code; returns what pytest says."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    # Also those that only `make proof` runs.
+    command += ["-m", ""]
     result = subprocess.run(
         [*command, *tests],
         cwd=copy,

@@ -37,10 +37,9 @@ def main() -> None:
     READY.unlink(missing_ok=True)
     try:
         check_disk()
+        begin(f"{'Making' if is_new else 'Updating'} .venv with Python {sys.version.split()[0]}")
         if is_new:
-            step(f"Making .venv with Python {sys.version.split()[0]}")
             make_venv()
-        step("Installing the packages of requirements.lock")
         install_packages()
         copy_env_file()
     except BaseException:
@@ -49,7 +48,7 @@ def main() -> None:
             shutil.rmtree(VENV, ignore_errors=True)
         raise
     READY.touch()
-    step("Ready: .venv/bin/embed-pipeline --help")
+    end("ready: .venv/bin/embed-pipeline --help")
 
 
 def check_disk() -> None:
@@ -80,11 +79,16 @@ def install_packages() -> None:
         install_uv()
     uv = [str(BIN / "uv"), "pip"]
     environment = uv_environment()
-    sync = ["sync", "--require-hashes", "--compile-bytecode", str(LOCK)]
+    # Without the list of 280 packages that nobody reads; errors are printed all the same.
+    sync = ["sync", "--quiet", "--require-hashes", "--compile-bytecode", str(LOCK)]
     # The build back end is in the lock too, so nothing unpinned is fetched for it.
     project = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
     for arguments in (sync, project):
-        if subprocess.run([*uv, *arguments], env=environment, check=False).returncode:
+        result = subprocess.run(
+            [*uv, *arguments], env=environment, check=False, stderr=subprocess.PIPE, text=True
+        )
+        if result.returncode:
+            print(f"\n{result.stderr.rstrip()}", file=sys.stderr)
             stop(NO_PACKAGES)
 
 
@@ -102,7 +106,7 @@ def install_uv() -> None:
         result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-        print("\n".join(errors or result.stderr.splitlines()[-3:]), file=sys.stderr)
+        print("\n" + "\n".join(errors or result.stderr.splitlines()[-3:]), file=sys.stderr)
         stop(NO_PACKAGES)
 
 
@@ -121,12 +125,16 @@ def copy_env_file() -> None:
     if not target.exists():
         target.touch(mode=0o600)
         target.write_text((ROOT / ".env.example").read_text())
-        step("Copied .env.example to .env: your settings")
 
 
-def step(text: str) -> None:
-    """Say what happens now."""
-    print(f"▸ {text}", flush=True)
+def begin(text: str) -> None:
+    """Say what happens now, on the line that ``end`` completes."""
+    print(f"▸ {text}, your settings in .env: half a minute … ", end="", flush=True)
+
+
+def end(text: str) -> None:
+    """Complete the line."""
+    print(text, flush=True)
 
 
 def stop(message: str) -> NoReturn:

@@ -16,6 +16,10 @@ from tests.queue_harness import Neo4jUnderTest
 
 OWN_PREFIXES = ("EMBED_", "EMBEDDING_", "NEO4J_", "OPENAI_", "DAGSTER_HOME")
 TEST_SERVER = "NEO4J_TEST_"
+SMALL = Memory(heap="512m", pagecache="64m")
+QUICK = ("-XX:TieredStopAtLevel=1",)
+"""A server of the tests lives too short for the optimizing compiler to pay: start and 201 tests
+took 59 s of CPU instead of 90; a server that was warm already still took 42 for the tests alone."""
 LOCK_2026 = Path(__file__).with_name("neo4j-2026.lock.toml")
 
 
@@ -67,19 +71,15 @@ def neo4j_server() -> Iterator[TestServer]:
             database=os.environ.get("NEO4J_TEST_DATABASE", "neo4j"),
         )
         return
-    with temporary_server() as server:
+    with temporary_server(java_options=QUICK) as server:
         yield TestServer(uri=server.uri, username=server.username, password=server.password)
 
 
 @pytest.fixture(scope="session")
 def neo4j_2026_server() -> Iterator[TestServer]:
     """The current Neo4j, and without APOC; only started for tests that ask for it."""
-    small = Memory(heap="512m", pagecache="64m")
-    # It lives too short for the optimizing compiler to pay: start and contract suite took 50 s of
-    # CPU instead of 73.
-    quick = ["-XX:TieredStopAtLevel=1"]
     lock = read_lock(LOCK_2026)
-    with temporary_server(lock=lock, memory=small, java_options=quick) as server:
+    with temporary_server(lock=lock, memory=SMALL, java_options=QUICK) as server:
         yield TestServer(uri=server.uri, username=server.username, password=server.password)
 
 

@@ -25,7 +25,7 @@ from tests.queue_harness import DIMENSIONS
 Answer = TypeVar("Answer")
 
 POLL_SECONDS = 0.5
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 LOG_TAIL_LINES = 40
 WORKER_TAG = "embed_pipeline/worker"
 
@@ -36,6 +36,7 @@ SETTINGS = {
     "EMBED_RECONCILE_INTERVAL": "1000",
     "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
     "EMBEDDING_RATE_LIMIT_TOKENS": "100000",
+    "EMBEDDING_PROVIDER": "openai",
     "OPENAI_API_KEY": KEY,
 }
 """Ticks come soon; otherwise as in production. Leases are long: nobody waits for them to expire."""
@@ -277,7 +278,7 @@ def deployment(
     ):
         graph = Graph(driver, server.database)
         graph.run("MATCH (n) DETACH DELETE n")
-        made = configured.run("init", "--replace-vector-index")
+        made = configured.run("init", "--change-model")
         assert made.returncode == 0, made.stderr
         started = Deployment(configured, graph, provider)
         try:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from neo4j import AsyncDriver
+
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.ports import JobStore
@@ -14,12 +16,14 @@ from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.embedding.openai import OpenAIEmbedder
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.connection import Connection, open_driver
-from embed_pipeline.store.queue import open_queue
-from embed_pipeline.worker.engine import Drain, Parts
+from embed_pipeline.store.connection import Connection, fault_of, open_driver
+from embed_pipeline.store.queue import Queue, open_queue
+from embed_pipeline.testing.memory import FakeClock
+from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.outage import Say
+from embed_pipeline.worker.parts import Parts
 from embed_pipeline.worker.report import DrainReport
-from tests.fakes import FakeClock
 from tests.openai_server import KEY, OpenAIServer
 from tests.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest
 
@@ -37,16 +41,35 @@ class DrainUnderTest(Neo4jUnderTest):
     limits: RateLimits = PLENTY
     limiter_clock: FakeClock | None = None
     """Lets a test decide when the window of the rate limit has passed."""
+    store_clock: FakeClock | None = None
+    """Lets a test decide when a lease has expired; without it the server's own time passes."""
+
+    keeps_foreign: bool = False
+    keeps_old: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.config = QueueConfig(shape=self.shape, dimensions=DIMENSIONS)
-        self.queue = open_queue(self.driver, database=self.database, config=self.config)
+        self.config = QueueConfig(
+            shape=self.shape,
+            dimensions=DIMENSIONS,
+            keeps_foreign=self.keeps_foreign,
+            keeps_old=self.keeps_old,
+        )
+        self.queue = self._opened(self.driver)
         self.jobs, self.admin, self.switch = (
             self.queue.jobs,
             self.queue.admin,
             self.queue.switch,
         )
+
+    def _opened(self, driver: AsyncDriver) -> Queue:
+        return open_queue(
+            driver, database=self.database, config=self.config, clock=self.store_clock
+        )
+
+    def on_a_clock(self) -> "DrainUnderTest":
+        """The same queue in a time that stands still until it is moved."""
+        return replace(self, store_clock=FakeClock())
 
     @property
     def provider(self) -> OpenAIServer:
@@ -74,10 +97,17 @@ class DrainUnderTest(Neo4jUnderTest):
         store: Any = None,
         heartbeat_store: Any = None,
         api_key: str = KEY,
+        send_dimensions: bool = True,
+        base_url: str | None = None,
+        say: Say = lambda _: None,
         **options: Any,
     ) -> AsyncGenerator[Drain]:
         embedder = OpenAIEmbedder(
-            model=MODEL, dimensions=DIMENSIONS, api_key=api_key, base_url=self.provider.base_url
+            model=MODEL,
+            dimensions=DIMENSIONS,
+            api_key=api_key,
+            base_url=base_url or self.provider.base_url,
+            send_dimensions=send_dimensions,
         )
 
         @asynccontextmanager
@@ -87,7 +117,7 @@ class DrainUnderTest(Neo4jUnderTest):
                 return
             assert self.connection is not None
             async with open_driver(self.connection) as driver:
-                yield open_queue(driver, database=self.database, config=self.config).jobs
+                yield self._opened(driver).jobs
 
         parts = Parts(
             store=store or self.jobs,
@@ -100,6 +130,8 @@ class DrainUnderTest(Neo4jUnderTest):
             embedder=embedder,
             render=render_for(self.shape),
             recipe=recipe_of(self.shape),
+            fault_of=fault_of,
+            release_owner=self.admin.release_owner,
         )
         try:
             yield Drain(
@@ -107,6 +139,7 @@ class DrainUnderTest(Neo4jUnderTest):
                 owner=owner,
                 options=replace(OPTIONS, **options),
                 stop=stop,
+                say=say,
             )
         finally:
             await embedder.close()
@@ -128,6 +161,6 @@ class DrainUnderTest(Neo4jUnderTest):
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for something that another task, thread or process does."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)

@@ -1,17 +1,21 @@
 """A drain in a process of its own: ``python -m tests.drain_process '{"jobs_per_request": 1}'``.
 
 Settings come from the environment, options of the drain from the argument (durations in seconds);
-the report goes to standard output as JSON.
+the report goes to standard output as JSON, with the ports that it talked to, and
+the threads and connections that it has left.
 """
 
 import asyncio
 import json
 import signal
 import sys
+import threading
 import uuid
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+
+import psutil
 
 from embed_pipeline import wiring
 from embed_pipeline.settings import load_settings
@@ -34,7 +38,18 @@ async def main(options: dict[str, Any]) -> None:
         stop=stop,
     ) as (_, drain):
         report = await drain.run()
-    sys.stdout.write(json.dumps(report.as_dict()) + "\n")
+        peers = {peer.raddr.port for peer in psutil.Process().net_connections("tcp") if peer.raddr}
+    left = {
+        "peers": sorted(peers),
+        "threads": [thread.name for thread in threading.enumerate() if not _is_of_the_loop(thread)],
+        "sockets": len(psutil.Process().net_connections("tcp")),
+    }
+    sys.stdout.write(json.dumps(report.as_dict() | left) + "\n")
+
+
+def _is_of_the_loop(thread: threading.Thread) -> bool:
+    """Of asyncio's pool, which waits for the end of the process."""
+    return thread.name.startswith("asyncio_")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 from tests.conftest import TestServer
@@ -25,6 +26,7 @@ def environment_for(server: TestServer, provider: OpenAIServer, *, lease_ms: int
         "EMBEDDING_MODEL": MODEL,
         "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
         "EMBEDDING_RATE_LIMIT_TOKENS": "1000",
+        "EMBEDDING_PROVIDER": "openai",
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": provider.base_url,
     }
@@ -36,6 +38,7 @@ class Drains:
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
         self._started: list[subprocess.Popen[str]] = []
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by end
 
     def start(
         self, *, environment: dict[str, str] | None = None, **options: Any
@@ -45,20 +48,26 @@ class Drains:
             cwd=ROOT,
             env={**self.environment, **(environment or {})},
             stdout=subprocess.PIPE,
+            stderr=self._log,
             text=True,
         )
         self._started.append(process)
         return process
 
+    def said(self) -> str:
+        """The warnings of all drains."""
+        self._log.seek(0)
+        return self._log.read()
+
     async def report(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         said, _ = await asyncio.to_thread(process.communicate)
-        assert process.returncode == 0
+        assert process.returncode == 0, self.said()
         return json.loads(said)
 
     async def until_all_completed(self, queue: DrainUnderTest, jobs: int) -> dict[str, Any]:
         """Run a drain that waits for jobs to come back, until all are done."""
         process = self.start(until_empty=False)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             # What is waited for happens in another process.
             while (await queue.counted()).get("completed") != jobs:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
@@ -71,3 +80,4 @@ class Drains:
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
+        self._log.close()

@@ -17,6 +17,7 @@ WEEK = timedelta(days=7)
 STEP = timedelta(minutes=5)
 MODEL = "text-embedding-3-small"
 OBJECTIVES = Objectives(
+    reconcile_interval=timedelta(minutes=1),
     recovery_interval=timedelta(minutes=1),
     retention=timedelta(days=14),
     oldest_pending=timedelta(minutes=15),
@@ -77,7 +78,7 @@ def history(
 def week() -> History:
     """Seven days with rushes, a dead worker, an hour of a refused key, and a night unobserved."""
     rng = random.Random(7)
-    totals = dict.fromkeys((f"{name}_total" for name in COUNTERS), 0) | {"completed_total": 0}
+    totals = dict.fromkeys((f"{name}_total" for name in COUNTERS), 0)
     rows, moments, pending, arrived = [], [], 0, 0
     for number in range(int(WEEK / STEP) + 1):
         is_open = not 1000 < number <= 1012

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from embed_pipeline.domain.probe import PROBE_WORD
 from embed_pipeline.local.ports import free_port
 
 KEY = "sk-test-only-key"
@@ -77,6 +78,24 @@ def failure(status: int, message: str, code: str | None, **headers: str) -> Resp
     return JSONResponse({"error": error}, status, headers=headers)
 
 
+def but_not_to_the_probe(
+    answer: Callable[[dict[str, Any]], Answer | Awaitable[Answer]],
+) -> Callable[[dict[str, Any]], Answer | Awaitable[Answer]]:
+    """Answer so, unless it is the word that finds out whether the server is down."""
+    return lambda body: None if body["input"] == [PROBE_WORD] else answer(body)
+
+
+def refusing_dimensions(own: int) -> Callable[[dict[str, Any]], Response]:
+    """A server whose model has one length, and that refuses the parameter ``dimensions``."""
+
+    def answer(body: dict[str, Any]) -> Response:
+        if "dimensions" in body:
+            return failure(400, "This model does not support specifying dimensions.", None)
+        return vectors(body, dimensions=own)
+
+    return answer
+
+
 def vectors(
     body: dict[str, Any],
     *,
@@ -91,9 +110,11 @@ def vectors(
             return of_text(text)
         return numbers(length) if numbers else [index + 1.0] * length
 
+    asked = body["input"]
+    encode = _encode if body.get("encoding_format") == "base64" else list
     data = [
-        {"object": "embedding", "index": index, "embedding": _encode(vector(index, text))}
-        for index, text in enumerate(body["input"])
+        {"object": "embedding", "index": index, "embedding": encode(vector(index, text))}
+        for index, text in enumerate([asked] if isinstance(asked, str) else asked)
     ]
     usage = {"prompt_tokens": len(data), "total_tokens": len(data)}
     # Backwards: the protocol promises no order, only the index.

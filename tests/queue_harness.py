@@ -7,6 +7,7 @@ from typing import Any, LiteralString, Protocol
 
 from neo4j import AsyncDriver, AsyncManagedTransaction
 
+from embed_pipeline.domain.audit import AuditEntry, Operator
 from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
@@ -18,12 +19,13 @@ from embed_pipeline.domain.metrics import COUNTERS
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion, Failure
 from embed_pipeline.domain.text import memento_text, text_hash
+from embed_pipeline.domain.vector import Vector, numbers_of, vector_of
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.store.rate_limit import Neo4jRateLimiter
-from tests.fakes import FakeClock, FakeQueue, FakeRateLimiter
+from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
 
 MODEL = "test-model"
 DIMENSIONS = 4
@@ -32,11 +34,12 @@ SHAPE = EntityShape()
 ACME_SHAPE = EntityShape(vector="acme_embedding")
 ACME = QueueConfig(queue="acme", shape=ACME_SHAPE, roll=lambda: 0.0)
 """A second queue over the same entities."""
-VECTOR = [0.5, 0.5, 0.5, 0.5]
+NUMBERS = [0.5, 0.5, 0.5, 0.5]
+VECTOR = vector_of(NUMBERS)
 
 WIPE: LiteralString = """
 MATCH (n) WHERE n:EmbedJob OR n:EmbedJob_acme OR n:Entity OR n:EmbedLimiter OR n:EmbedQueue
-  OR n:EmbedCounters OR n:EmbedCoverage
+  OR n:EmbedCounters OR n:EmbedCoverage OR n:EmbedAudit OR n:EmbedAudit_acme
 CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 10000 ROWS
 """
 
@@ -91,11 +94,16 @@ class Scenario:
         return [by_uid[uid] for uid in uids]
 
     async def complete(
-        self: Any, *leases: Lease, text: str = "text", vector: list[float] | None = VECTOR
+        self: Any,
+        *leases: Lease,
+        text: str = "text",
+        vector: Vector | None = VECTOR,
+        hashes: Sequence[str] | None = None,
     ) -> Any:
+        digests = hashes or [hash_for(lease.entity_uid, text) for lease in leases]
         rows = [
-            Completion(lease, vector, hash_for(lease.entity_uid, text), tokens=3)
-            for lease in leases
+            Completion(lease, vector, digest, tokens=3)
+            for lease, digest in zip(leases, digests, strict=True)
         ]
         return await self.jobs.complete(rows)
 
@@ -147,7 +155,7 @@ class FakeUnderTest(Scenario):
 
     async def vector(self, uid: str) -> list[float] | None:
         vector = self.fake.entities[uid].vector
-        return list(vector) if vector is not None else None
+        return numbers_of(vector) if vector is not None else None
 
     async def counters(self) -> dict[str, int]:
         return {name: self.fake.counters[name] for name in COUNTERS}
@@ -163,6 +171,15 @@ class FakeUnderTest(Scenario):
 
     async def purge(self, retention: timedelta) -> int:
         return await self.fake.purge_terminal(retention=retention)
+
+    async def purge_actions(self, retention: timedelta) -> int:
+        return await self.fake.purge_actions(retention=retention)
+
+    def act_as(self, operator: Operator) -> None:
+        self.fake.operator = operator
+
+    async def actions(self) -> list[AuditEntry]:
+        return list(self.fake.actions)
 
     async def reconcile(self) -> ReconcilePage:
         return await self.fake.reconcile(MODEL)
@@ -183,11 +200,21 @@ class Neo4jUnderTest(Scenario):
     queue: Queue = field(init=False)
 
     def __post_init__(self) -> None:
-        self.queue = open_queue(
-            self.driver, database=self.database, config=self.config, clock=self.clock
+        self._use(
+            open_queue(self.driver, database=self.database, config=self.config, clock=self.clock)
         )
-        self.jobs, self.admin = self.queue.jobs, self.queue.admin
-        self.switch = self.queue.switch
+
+    def _use(self, queue: Queue) -> None:
+        self.queue = queue
+        self.jobs, self.admin, self.switch = queue.jobs, queue.admin, queue.switch
+
+    def act_as(self, operator: Operator) -> None:
+        """From now on somebody is named for what is done."""
+        self._use(self.queue.acting_as(operator))
+
+    async def actions(self) -> list[AuditEntry]:
+        """What operators did, the newest first."""
+        return await self.queue.audit.recent()
 
     async def run(self, statement: LiteralString, **parameters: Any) -> list[dict[str, Any]]:
         """Plain Cypher of somebody who knows nothing of the queue."""
@@ -257,6 +284,9 @@ class Neo4jUnderTest(Scenario):
 
     async def purge(self, retention: timedelta) -> int:
         return (await self.queue.purge.purge_terminal(retention=retention)).deleted
+
+    async def purge_actions(self, retention: timedelta) -> int:
+        return await self.queue.audit.purge(retention=retention)
 
     async def nodes(self) -> list[dict[str, Any]]:
         """All job nodes as they are, with their labels."""

@@ -179,7 +179,7 @@ class Drain(Life):
             lane = Lane.HEALTHY
         elif self._is_suspects_turn and not self._is_empty:
             lane = Lane.SUSPECT
-        limit = self._options.jobs_per_lease
+        limit = self._options.most_per_lease(self._texts_per_request)
 
         def on_offer() -> int:
             return self._jobs.on_offer(limit, lane, now=self._clock.now)

@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 
 from benchmarks.simulation.scenario import Scenario
-from embed_pipeline.domain.fairness import Lane, suspects_first
+from embed_pipeline.domain.fairness import SUSPECTS_AT_ONCE, Lane, suspects_first
 from embed_pipeline.domain.lifecycle import Retry, after_expiry
 
 
@@ -206,8 +206,19 @@ class Jobs:
             self._enter(heapq.heappop(self.delayed)[2])
         is_only_suspect = lane is Lane.SUSPECT or (lane is Lane.ANY and not self.ready)
         if is_only_suspect or (self.suspects and suspects_first(self.turns, lane)):
-            return self.suspects, 1
+            return self.suspects, self._at_once(limit)
         return self.ready, limit
+
+    def _at_once(self, limit: int) -> int:
+        """How many suspects at the head are leased together: a last attempt is made alone."""
+        together = 0
+        for group in self.suspects:
+            if group.attempts + 1 >= self.scenario.max_attempts:
+                return together or 1
+            together += group.count
+            if together >= min(limit, SUSPECTS_AT_ONCE):
+                return min(limit, SUSPECTS_AT_ONCE)
+        return together
 
     def _enter(self, group: Group, *, at_head: bool = False) -> None:
         lane = self.suspects if group.expiries else self.ready

@@ -8,6 +8,7 @@ from typing import Final
 from benchmarks.simulation.costs import Costs
 from benchmarks.simulation.run import Result, simulate
 from benchmarks.simulation.scenario import Provider, Scenario
+from embed_pipeline.domain.embedding import RequestLimits
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.worker.options import DrainOptions
 
@@ -98,7 +99,7 @@ class Recovery:
     available: float
     """Seconds until the first of them could be leased again."""
     per_second: float
-    """How fast they were done from then on, one at a time."""
+    """How fast they were done from then on, apart from others."""
 
     @property
     def seconds(self) -> float:
@@ -129,7 +130,8 @@ def recoveries(name: str, costs: Costs) -> Iterator[Recovery]:
         yield Recovery(
             drains,
             death.jobs,
-            (scenario.options.requests_at_once + 1) * scenario.options.jobs_per_lease,
+            (scenario.options.requests_at_once + 1)
+            * scenario.options.most_per_lease(RequestLimits().inputs),
             available,
             (death.jobs - death.left) / (death.last - death.first),
         )

@@ -7,9 +7,10 @@
 // 1. An administrator runs "embed-pipeline init", with --with-triggers if triggers are wanted: it
 //    makes indexes, constraints and the nodes of the queue, which the user below cannot.
 // 2. An administrator runs this file on the database "system", with other names for the database,
-//    the label Entity and its properties if the settings name others.
+//    the label Entity and its properties if the settings name others; in backquotes (`Mein Film`)
+//    what is more than ASCII letters, digits and _.
 //    For another queue (EMBED_QUEUE=acme): another role, and "_acme" behind the labels of jobs, from
-//    EmbedJob to EmbedCancelled. That user then sees no job of any other queue.
+//    EmbedJob to EmbedCancelled, and behind EmbedAudit. That user then sees no job of any other queue.
 // 3. NEO4J_USERNAME and NEO4J_PASSWORD are those of the new user.
 //
 // A new server lets everybody run all procedures and functions, through the role PUBLIC. Take that
@@ -28,16 +29,16 @@ GRANT CREATE NEW NODE LABEL ON DATABASE neo4j TO embed_pipeline;
 GRANT CREATE NEW PROPERTY NAME ON DATABASE neo4j TO embed_pipeline;
 
 // The entities: read what decides about the vector, write the vector and where it comes from.
-GRANT MATCH {name, version, validTo, entityType, observations, embedding, embedding_model, embedding_hash, embedding_version, embedding_job} ON GRAPH neo4j NODES Entity TO embed_pipeline;
-GRANT SET PROPERTY {embedding, embedding_model, embedding_hash, embedding_version, embedding_job, _embed_lock} ON GRAPH neo4j NODES Entity TO embed_pipeline;
+GRANT MATCH {name, version, validTo, entityType, observations, embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at} ON GRAPH neo4j NODES Entity TO embed_pipeline;
+GRANT SET PROPERTY {embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at, _embed_lock} ON GRAPH neo4j NODES Entity TO embed_pipeline;
 
 // The queue is its own.
-GRANT MATCH {*} ON GRAPH neo4j NODES EmbedJob, EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedSchema TO embed_pipeline;
-GRANT SET PROPERTY {*} ON GRAPH neo4j NODES EmbedJob, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage TO embed_pipeline;
-GRANT CREATE ON GRAPH neo4j NODES EmbedJob, EmbedLimiter, EmbedCoverage TO embed_pipeline;
-GRANT DELETE ON GRAPH neo4j NODES EmbedJob TO embed_pipeline;
+GRANT MATCH {*} ON GRAPH neo4j NODES EmbedJob, EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit, EmbedSchema TO embed_pipeline;
+GRANT SET PROPERTY {*} ON GRAPH neo4j NODES EmbedJob, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit TO embed_pipeline;
+GRANT CREATE ON GRAPH neo4j NODES EmbedJob, EmbedLimiter, EmbedCoverage, EmbedAudit TO embed_pipeline;
+GRANT DELETE ON GRAPH neo4j NODES EmbedJob, EmbedAudit TO embed_pipeline;
 GRANT SET LABEL EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled ON GRAPH neo4j TO embed_pipeline;
 GRANT REMOVE LABEL EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled ON GRAPH neo4j TO embed_pipeline;
 
-GRANT EXECUTE PROCEDURE apoc.periodic.iterate, db.create.setNodeVectorProperty, db.index.vector.queryNodes, dbms.components ON DBMS TO embed_pipeline;
+GRANT EXECUTE PROCEDURE apoc.periodic.iterate, db.create.setNodeVectorProperty, db.index.vector.queryNodes, db.labels, dbms.components ON DBMS TO embed_pipeline;
 GRANT EXECUTE USER DEFINED FUNCTION apoc.version ON DBMS TO embed_pipeline;

@@ -5,7 +5,8 @@ from typing import Final
 
 import dagster as dg
 
-from embed_pipeline.defs.metadata import of_coverage, of_queue
+from embed_pipeline.defs.border import guarded
+from embed_pipeline.defs.metadata import SHOWN, of_actions, of_coverage, of_queue
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.reading import read_everything
@@ -18,6 +19,7 @@ QUEUE_GROUP: Final = "embed_queue"
 METRICS: Final = "embed_queue_metrics"
 EMBEDDINGS: Final = "entity_embeddings"
 INDEX: Final = "entity_vector_index"
+ACTIONS: Final = "operator_actions"
 MISSED_READINGS: Final = 5
 """So many readings may be late before the metrics count as stale."""
 
@@ -32,8 +34,13 @@ def graph_assets(queue: str) -> tuple[dg.AssetSpec, dg.AssetsDefinition, dg.Asse
     )
 
     @dg.asset(
-        key=asset_key(EMBEDDINGS, queue), deps=[graph_entities], group_name=GROUP, kinds={"neo4j"}
+        key=asset_key(EMBEDDINGS, queue),
+        deps=[graph_entities],
+        group_name=GROUP,
+        kinds={"neo4j"},
+        config_schema={},
     )
+    @guarded
     def entity_embeddings(neo4j: Neo4jResource) -> dg.MaterializeResult:
         """The vectors of the entities, and how well they cover them.
 
@@ -68,7 +75,9 @@ def queue_metrics_asset(interval: timedelta, queue: str) -> dg.AssetsDefinition:
         group_name=QUEUE_GROUP,
         kinds={"neo4j"},
         freshness_policy=dg.FreshnessPolicy.time_window(fail_window=2 * late, warn_window=late),
+        config_schema={},
     )
+    @guarded
     def embed_queue_metrics(neo4j: Neo4jResource) -> dg.MaterializeResult:
         """Every figure of the queue at one time.
 
@@ -78,3 +87,22 @@ def queue_metrics_asset(interval: timedelta, queue: str) -> dg.AssetsDefinition:
         return dg.MaterializeResult(metadata=of_queue(neo4j.run(read_everything)))
 
     return embed_queue_metrics
+
+
+def operator_actions_asset(queue: str) -> dg.AssetsDefinition:
+    """The asset of what operators did to a queue."""
+
+    @dg.asset(
+        key=asset_key(ACTIONS, queue), group_name=QUEUE_GROUP, kinds={"neo4j"}, config_schema={}
+    )
+    @guarded
+    def operator_actions(neo4j: Neo4jResource) -> dg.MaterializeResult:
+        """Who cancelled, retried, released, paused, resumed, cleared or purged, and how many.
+
+        The sensor queue_metrics adds the latest actions when there is a new one, whether it was
+        done here or on the command line. Materialize reads them now.
+        """
+        entries = neo4j.with_queue(lambda queue, _: queue.audit.recent(limit=SHOWN))
+        return dg.MaterializeResult(metadata=of_actions(entries))
+
+    return operator_actions

@@ -6,6 +6,7 @@ from typing import Any, Final
 import dagster as dg
 
 from embed_pipeline.defs.assets import EMBEDDINGS, INDEX, METRICS
+from embed_pipeline.defs.border import guarded
 from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.checks import CHECKS, Check, Severity, Subject
@@ -31,7 +32,8 @@ def health_checks(queue: str) -> dg.AssetChecksDefinition:
         for check in CHECKS
     ]
 
-    @dg.multi_asset_check(specs=specs, can_subset=True)
+    @dg.multi_asset_check(specs=specs, can_subset=True, config_schema={})
+    @guarded
     def embed_health(
         context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
     ) -> Iterator[dg.AssetCheckResult]:

@@ -1,8 +1,10 @@
-"""Lets the operator read what the reader of the code reads."""
+"""Sensors and schedules: with the docstring as description, and guarded like everything else."""
 
 from collections.abc import Callable
 from inspect import getdoc
 from typing import Any, TypeVar
+
+from embed_pipeline.defs.border import guarded
 
 Definition = TypeVar("Definition")
 
@@ -10,12 +12,12 @@ Definition = TypeVar("Definition")
 def described(
     decorator: Callable[..., Callable[[Any], Definition]], **options: Any
 ) -> Callable[[Any], Definition]:
-    """Decorate with the docstring as description.
+    """Decorate with the docstring as description, and let no error out as it is.
 
-    Dagster does that itself for jobs, ops and assets, but not for sensors and schedules.
+    Dagster shows docstrings of jobs, ops and assets itself, but not of sensors and schedules.
     """
 
     def decorate(function: Any) -> Definition:
-        return decorator(description=getdoc(function), **options)(function)
+        return decorator(description=getdoc(function), **options)(guarded(function))
 
     return decorate

@@ -11,12 +11,14 @@ from pydantic import Field
 
 from embed_pipeline import wiring
 from embed_pipeline.defs.assets import EMBEDDINGS
-from embed_pipeline.defs.metadata import plain
+from embed_pipeline.defs.border import op
+from embed_pipeline.defs.config import RunConfig
+from embed_pipeline.defs.metadata import of_errors, plain
 from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
-from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.settings.secrets import without_secrets
+from embed_pipeline.worker.options import MOST_PER_LEASE, DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending
 from embed_pipeline.worker.stopping import stopped_by_signals
 
@@ -27,7 +29,7 @@ SLACK: Final = timedelta(minutes=5)
 logger = logging.getLogger(__name__)
 
 
-class DrainConfig(dg.Config):
+class DrainConfig(RunConfig):
     """How much one drain may do, and how."""
 
     max_minutes: int = Field(
@@ -64,6 +66,14 @@ class DrainConfig(dg.Config):
         "allows.",
     )
 
+    jobs_per_lease: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_PER_LEASE,
+        description="At most so many jobs leased at once, 1 to 2048; empty is what the requests at "
+        "once can hold. Fewer let more drains lease side by side, and cost throughput.",
+    )
+
     def applied_to(self, options: DrainOptions) -> DrainOptions:
         """The deployment's options with what was asked for."""
         return replace(
@@ -73,10 +83,11 @@ class DrainConfig(dg.Config):
             linger=timedelta(seconds=self.linger_seconds),
             requests_at_once=self.requests_at_once,
             jobs_per_request=self.jobs_per_request,
+            jobs_per_lease=self.jobs_per_lease,
         )
 
 
-@dg.op
+@op
 def drain(
     context: dg.OpExecutionContext,
     config: DrainConfig,
@@ -86,12 +97,10 @@ def drain(
     """Lease, embed and complete jobs until nothing is left or the budget is used."""
     longest = timedelta(minutes=config.max_minutes) + SLACK
     mark_worker(context.instance, context.run_id, longest=longest)
-    try:
-        report = asyncio.run(_drain(context, config, neo4j, embedder))
-    except EmbedPipelineError as error:
-        raise dg.Failure(str(error)) from None
+    report = asyncio.run(_drain(context, config, neo4j, embedder))
     if report.fault:
-        raise dg.Failure(report.fault, metadata=plain(report.as_dict()))
+        figures = plain(report.as_dict())
+        raise dg.Failure(report.fault, metadata={**figures, **of_errors(report)})
     if report.ending is Ending.STOPPED:
         # Without it the run would end as a success.
         raise dg.DagsterExecutionInterruptedError
@@ -125,20 +134,22 @@ def _tell(
 ) -> None:
     """Attach the report to the run, and to the asset in a way that outlives the run."""
     ending = report.ending or "an error cut it short"
-    reason = f" ({report.reason})" if report.reason else ""
+    figures, errors = plain(report.as_dict()), of_errors(report)
+    reason = f" ({figures['reason']})" if report.reason else ""
+    why = f". Errors: {without_secrets(report.why)}" if report.why else ""
     context.log.info(
         f"{report.completed} completed, {sum(report.failed.values())} failed, {report.retried} to "
         f"be tried again, {report.released + report.given_back} given back; ended because "
-        f"{ending}{reason}"
+        f"{ending}{reason}{why}"
     )
-    figures = plain(report.as_dict())
-    context.add_output_metadata(figures)
+    context.add_output_metadata({**figures, **errors})
     context.instance.report_runless_asset_event(
         dg.AssetMaterialization(
             asset,
             description=f"Drain {context.run_id}: {report.completed} completed; {ending}",
             metadata={
                 **{f"drain_{name}": value for name, value in figures.items()},
+                **errors,
                 "drain_run_id": context.run_id,
                 "drain_config": config.model_dump(),
             },

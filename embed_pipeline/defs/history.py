@@ -6,9 +6,9 @@ from typing import Final
 import dagster as dg
 
 from embed_pipeline.defs.assets import EMBEDDINGS, METRICS, QUEUE_GROUP
+from embed_pipeline.defs.border import guarded
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.domain.errors import HistoryError
 from embed_pipeline.history import tables
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.days import DAY, start_of
@@ -30,23 +30,24 @@ def history_asset(queue: str) -> dg.AssetsDefinition:
         deps=[asset_key(METRICS, queue), asset_key(EMBEDDINGS, queue)],
         group_name=QUEUE_GROUP,
         kinds={"parquet"},
+        # A range of days is one run, also from the command line, where no daemon is at hand.
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        config_schema={},
     )
-    def queue_metrics_history(
-        context: dg.AssetExecutionContext, neo4j: Neo4jResource
-    ) -> dg.MaterializeResult:
+    @guarded
+    def queue_metrics_history(context: dg.AssetExecutionContext, neo4j: Neo4jResource) -> None:
         """The readings, drains and coverage of a closed day, as Parquet files: EMBED_HISTORY_PATH.
 
         The schedule daily_history writes each day once it is over. Materializing a day again gives
-        the same files; what is in a file stays, also when the events it came from are gone.
+        the same files; what is in a file stays, also when the events it came from are gone. A range
+        of days is exported by one run.
         """
-        day = date.fromisoformat(context.partition_key)
         address = neo4j.settings.history_path
-        try:
+        for key in context.partition_keys:
+            day = date.fromisoformat(key)
             counts = export_day(context.instance, Archive.at(address), day, queue=queue)
-        except HistoryError as error:
-            raise dg.Failure(str(error)) from None
-        rows = {f"{table}_rows": count for table, count in counts.items()}
-        return dg.MaterializeResult(metadata={**rows, "folder": address})
+            rows = {f"{table}_rows": count for table, count in counts.items()}
+            context.add_asset_metadata({**rows, "folder": address}, partition_key=key)
 
     return queue_metrics_history
 

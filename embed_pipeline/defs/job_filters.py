@@ -7,11 +7,14 @@ from typing import Annotated, Any, Final
 import dagster as dg
 from pydantic import Field
 
+from embed_pipeline.defs.border import op
+from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.metadata import ids
+from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.domain.entity import MAX_KEY_LENGTH
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.keys import MAX_KEY_LENGTH
 from embed_pipeline.domain.results import BulkReport
 from embed_pipeline.selecting import job_filter, to_retry
 from embed_pipeline.settings import Settings
@@ -41,7 +44,7 @@ EntityKey = Annotated[str, Field(max_length=MAX_KEY_LENGTH, pattern=LINE)]
 MOST_NAMED: Final = 1_000
 
 
-class Selection(dg.Config):
+class Selection(RunConfig):
     """Which jobs; all conditions must hold, one that is empty does not matter."""
 
     preview: bool = Field(
@@ -108,7 +111,7 @@ class CancelConfig(Selection):
         return {**super().conditions(), "statuses": statuses, "owner": self.owner}
 
 
-@dg.op
+@op
 def retry_jobs(context: dg.OpExecutionContext, config: RetryConfig, neo4j: Neo4jResource) -> None:
     """Give failed jobs a fresh start."""
 
@@ -116,7 +119,7 @@ def retry_jobs(context: dg.OpExecutionContext, config: RetryConfig, neo4j: Neo4j
         which = to_retry(await job_filter(queue, **config.conditions()))
         return await queue.admin.retry_failed(which, preview=config.preview)
 
-    _report(context, neo4j.with_queue(work), "retried")
+    _report(context, neo4j.with_queue(work, operator=operator_of(context)), "retried")
 
 
 @dg.job(executor_def=dg.in_process_executor)
@@ -129,18 +132,20 @@ def retry_failed_jobs() -> None:
     retry_jobs()
 
 
-@dg.op
+@op
 def cancel_by_filter(
     context: dg.OpExecutionContext, config: CancelConfig, neo4j: Neo4jResource
 ) -> None:
     """Cancel pending and processing jobs."""
-    by = f"Dagster run {context.run_id}"
+    by = operator_of(context)
 
     async def work(queue: Queue, _settings: Settings) -> BulkReport:
         which = await job_filter(queue, **config.conditions())
-        return await queue.admin.cancel(which, by=by, reason=config.reason, preview=config.preview)
+        return await queue.admin.cancel(
+            which, by=str(by), reason=config.reason, preview=config.preview
+        )
 
-    _report(context, neo4j.with_queue(work), "cancelled")
+    _report(context, neo4j.with_queue(work, operator=by), "cancelled")
 
 
 @dg.job(executor_def=dg.in_process_executor)

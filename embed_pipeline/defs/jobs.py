@@ -3,17 +3,26 @@
 from datetime import timedelta
 
 import dagster as dg
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from embed_pipeline import wiring
-from embed_pipeline.defs.metadata import of_coverage, table
+from embed_pipeline.cleaning import clean_up
+from embed_pipeline.defs.assets import EMBEDDINGS
+from embed_pipeline.defs.border import op
+from embed_pipeline.defs.config import RunConfig
+from embed_pipeline.defs.job_filters import LINE, WORD
+from embed_pipeline.defs.metadata import SHOWN, of_coverage, table
+from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.domain.breaker import BreakerStatus
-from embed_pipeline.domain.metrics import QueueState
+from embed_pipeline.domain.judging import Forced
+from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.fitting import find_misfits
+from embed_pipeline.history.keys import asset_key
 from embed_pipeline.recovering import recover_all
 from embed_pipeline.scanning import Scan
 from embed_pipeline.settings import Settings
+from embed_pipeline.store.purging import described
 from embed_pipeline.store.queue import Queue
 
 
@@ -32,7 +41,7 @@ def recovered_rows(jobs: list[RecoveredJob]) -> dg.TableMetadataValue:
     )
 
 
-class RecoverConfig(dg.Config):
+class RecoverConfig(RunConfig):
     """How much one recovery does."""
 
     limit: int | None = Field(
@@ -41,13 +50,17 @@ class RecoverConfig(dg.Config):
         le=1_000_000,
         description="At most so many leases, 1 to 1000000; empty is all.",
     )
+    dry_run: bool = Field(default=False, description="List expired leases; change nothing.")
 
 
-@dg.op
+@op
 def recover_leases(
     context: dg.OpExecutionContext, config: RecoverConfig, neo4j: Neo4jResource
 ) -> None:
     """Take expired leases away from workers that have gone silent."""
+    if config.dry_run:
+        _list_expired(context, config, neo4j)
+        return
     jobs = neo4j.with_queue(
         lambda queue, settings: recover_all(
             queue,
@@ -57,6 +70,30 @@ def recover_leases(
     )
     context.log.info(f"recovered {len(jobs)} expired leases")
     context.add_output_metadata({"recovered": len(jobs), "jobs": recovered_rows(jobs)})
+
+
+def _list_expired(
+    context: dg.OpExecutionContext, config: RecoverConfig, neo4j: Neo4jResource
+) -> None:
+    jobs = neo4j.with_queue(
+        lambda queue, settings: queue.admin.find_expired(
+            limit=config.limit or SHOWN,
+            grace=timedelta(milliseconds=settings.recovery_grace_ms),
+        )
+    )
+    rows = table(
+        {
+            "job": job.id,
+            "entity": job.entity_uid,
+            "owner": job.lock_owner or "",
+            "last sign of life": str(job.heartbeat_at or ""),
+            "expired": str(job.lock_until),
+            "attempts": job.attempts,
+        }
+        for job in jobs
+    )
+    context.log.info(f"would recover {len(jobs)} expired leases")
+    context.add_output_metadata({"would_recover": len(jobs), "jobs": rows})
 
 
 @dg.job(executor_def=dg.in_process_executor)
@@ -69,7 +106,7 @@ def recover_stale_leases() -> None:
     recover_leases()
 
 
-class CleanupConfig(dg.Config):
+class CleanupConfig(RunConfig):
     """What is deleted."""
 
     retention_days: int | None = Field(
@@ -82,25 +119,27 @@ class CleanupConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Say how many; delete nothing.")
 
 
-@dg.op
+@op
 def cleanup_jobs(
     context: dg.OpExecutionContext, config: CleanupConfig, neo4j: Neo4jResource
 ) -> None:
     """Delete ended jobs whose retention is over."""
-    days = config.retention_days or neo4j.settings.retention_days
-    report = neo4j.with_queue(
-        lambda queue, _: queue.purge.purge_terminal(
-            retention=timedelta(days=days), dry_run=config.dry_run
-        )
+    own = timedelta(days=config.retention_days) if config.retention_days else None
+    days = f"{own.days} days" if own else described(neo4j.settings.retention)
+    cleanup = neo4j.with_queue(
+        lambda queue, settings: clean_up(queue, settings, retention=own, dry_run=config.dry_run),
+        operator=operator_of(context),
     )
+    report = cleanup.jobs
     verb = "would delete" if config.dry_run else "deleted"
     how = "APOC" if report.used_apoc else "plain transactions, because APOC is missing"
-    context.log.info(f"{verb} {report.deleted} jobs that ended over {days} days ago, through {how}")
+    context.log.info(f"{verb} {report.deleted} jobs that ended over {days} ago, through {how}")
     context.add_output_metadata(
         {
             "would_delete" if config.dry_run else "deleted": report.deleted,
             "failed_batches": report.failed_batches,
             "used_apoc": report.used_apoc,
+            "would_delete_actions" if config.dry_run else "deleted_actions": cleanup.actions,
         }
     )
 
@@ -115,40 +154,58 @@ def cleanup_expired_jobs() -> None:
     cleanup_jobs()
 
 
-class ReconcileConfig(dg.Config):
+class ReconcileConfig(RunConfig):
     """How the scan works."""
 
     dry_run: bool = Field(default=False, description="Count; enqueue nothing.")
-    clear_orphans: bool = Field(
-        default=False, description="Also remove vectors from outdated versions of entities."
-    )
     page_size: int = Field(
         default=500, ge=1, le=10_000, description="Entities per transaction, 1 to 10000."
     )
+    force: bool = Field(default=False, description="Embed again what fits, too: all, or these:")
+    entity_type: str | None = Field(
+        default=None, max_length=128, pattern=LINE, description="force: entities of this type."
+    )
+    model: str | None = Field(
+        default=None, max_length=128, pattern=WORD, description="force: vectors of this model."
+    )
+    older_than_days: float | None = Field(
+        default=None, ge=0, le=36_500, description="force: vectors older than so many days."
+    )
+
+    @property
+    def forced(self) -> Forced | None:
+        """What is to be embedded again."""
+        age = None if self.older_than_days is None else timedelta(days=self.older_than_days)
+        which = Forced(entity_type=self.entity_type, model=self.model, older_than=age)
+        if which != Forced() and not self.force:
+            raise dg.Failure("entity_type, model and older_than_days say what force means; set it")
+        return which if self.force else None
 
 
-@dg.op
+@op
 def reconcile(
     context: dg.OpExecutionContext, config: ReconcileConfig, neo4j: Neo4jResource
 ) -> None:
     """Compare every entity with its vector, and enqueue what does not fit."""
 
-    async def work(queue: Queue, settings: Settings) -> Scan:
-        scan = Scan.begin(queue.reconciler(settings.model))
-        await scan.go_on(
-            page_size=config.page_size, dry_run=config.dry_run, clear_orphans=config.clear_orphans
-        )
-        return scan
+    async def work(queue: Queue, settings: Settings) -> tuple[Scan, list[Misfit]]:
+        scan = Scan.begin(queue.reconciler(settings.model), force=config.forced)
+        await scan.go_on(page_size=config.page_size, dry_run=config.dry_run)
+        return scan, await find_misfits(queue, settings, scan.report)
 
-    scan = neo4j.with_queue(work)
+    scan, unmeant = neo4j.with_queue(work, operator=operator_of(context))
+    for misfit in unmeant:
+        context.log.warning(str(misfit))
     counts = {f"enqueued_{outcome}": number for outcome, number in scan.enqueued.items()}
+    if config.force:
+        counts["to_be_embedded_again"] = scan.forced
     report = scan.report
     context.log.info(f"{report.entities} entities, {report.percent:.2f} % current, {counts}")
     metadata = of_coverage(report)
     context.add_output_metadata({**metadata, **counts})
-    context.instance.report_runless_asset_event(
-        dg.AssetMaterialization("entity_embeddings", metadata=metadata)
-    )
+    if not config.dry_run:
+        key = asset_key(EMBEDDINGS, neo4j.settings.queue)
+        context.instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata=metadata))
 
 
 @dg.job(executor_def=dg.in_process_executor)
@@ -161,10 +218,26 @@ def reconcile_embeddings() -> None:
     reconcile()
 
 
-@dg.op
-def install_schema(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
+class InitialiseConfig(RunConfig):
+    """What may be changed beside what is missing."""
+
+    change_model: bool = Field(
+        default=False,
+        description="Let the queue belong to the model, dimensions and template of the settings: "
+        "every entity is embedded again, a vector index of other dimensions is replaced.",
+    )
+
+
+@op
+def install_schema(
+    context: dg.OpExecutionContext, config: InitialiseConfig, neo4j: Neo4jResource
+) -> None:
     """Create what is missing of the constraints and indexes."""
-    report = neo4j.run(wiring.install_schema)
+    report = neo4j.run(
+        lambda driver, settings: wiring.install_schema(
+            driver, settings, change_model=config.change_model, operator=operator_of(context)
+        )
+    )
     context.log.info(f"created {len(report.created)}, already there {len(report.present)}")
     context.add_output_metadata(
         {"created": list(report.created), "already there": list(report.present)}
@@ -180,66 +253,8 @@ def initialise_schema() -> None:
     install_schema()
 
 
-@dg.op
-def close_queue(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
-    """Give out no more jobs."""
-    by = f"Dagster run {context.run_id}"
-    neo4j.with_queue(lambda queue, _: queue.switch.pause(by=by))
-    context.log.info("paused; the job resume_queue gives out jobs again")
-
-
-@dg.job(executor_def=dg.in_process_executor)
-def pause_queue() -> None:
-    """Give out no more jobs, to any worker on any machine.
-
-    What is being worked on goes on and is stored; drains end by themselves. New jobs are still
-    accepted. The job resume_queue ends the pause.
-    """
-    close_queue()
-
-
-class ResumeConfig(dg.Config):
-    """What is opened again."""
-
-    close_breaker: bool = Field(
-        default=False,
-        description="Also close the breaker at once: the fault is mended. Otherwise it closes by "
-        "itself when its next probe works.",
-    )
-
-
-@dg.op
-def open_queue(context: dg.OpExecutionContext, config: ResumeConfig, neo4j: Neo4jResource) -> None:
-    """Give out jobs again."""
-
-    async def work(queue: Queue, _settings: Settings) -> QueueState:
-        await queue.switch.resume()
-        if config.close_breaker:
-            await queue.switch.close_breaker()
-        return await queue.switch.state()
-
-    breaker = neo4j.with_queue(work).breaker
-    if breaker.status is BreakerStatus.CLOSED:
-        context.log.info("the queue gives out jobs")
-    else:
-        context.log.warning(
-            f"not paused, but the breaker is {breaker.status.value}: {breaker.reason}. It closes "
-            "by itself when a probe works; close_breaker waits for none"
-        )
-    context.add_output_metadata({"breaker": breaker.status.value})
-
-
-@dg.job(executor_def=dg.in_process_executor)
-def resume_queue() -> None:
-    """Give out jobs again after pause_queue, or after a fault that has been mended."""
-    open_queue()
-
-
-class ReleaseConfig(dg.Config):
+class ReleaseConfig(RunConfig):
     """Whose leases."""
-
-    # A run config may name a variable instead of a text, also one that holds a secret.
-    model_config = ConfigDict(hide_input_in_errors=True)
 
     run_id: str = Field(
         max_length=128,
@@ -250,20 +265,25 @@ class ReleaseConfig(dg.Config):
     count_attempts: bool = Field(
         default=False,
         description="The worker has died and one of its jobs may be why: each keeps its attempt "
-        "and is tried alone. Otherwise the attempts are given back.",
+        "and is tried apart from others. Otherwise the attempts are given back.",
     )
 
 
-@dg.op
+@op
 def release_leases(
     context: dg.OpExecutionContext, config: ReleaseConfig, neo4j: Neo4jResource
 ) -> None:
     """Take back everything that a run holds."""
+    by = operator_of(context)
     if config.count_attempts:
-        jobs = neo4j.with_queue(lambda queue, _: queue.admin.recover_owner(config.run_id))
+        jobs = neo4j.with_queue(
+            lambda queue, _: queue.admin.recover_owner(config.run_id), operator=by
+        )
         count, metadata = len(jobs), {"jobs": recovered_rows(jobs)}
     else:
-        count = neo4j.with_queue(lambda queue, _: queue.admin.release_owner(config.run_id))
+        count = neo4j.with_queue(
+            lambda queue, _: queue.admin.release_owner(config.run_id), operator=by
+        )
         metadata = {}
     context.log.info(f"{count} leases taken back")
     context.add_output_metadata({"released": count, **metadata})

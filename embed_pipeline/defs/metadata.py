@@ -7,10 +7,14 @@ from typing import Any, Final
 
 import dagster as dg
 
+from embed_pipeline.domain.audit import AuditEntry
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
 from embed_pipeline.domain.health import Reading
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.domain.results import FailureOutcome
+from embed_pipeline.settings.secrets import without_secrets
+from embed_pipeline.worker.report import DrainReport
 
 SHOWN: Final = 100
 """Rows of a table; whoever needs more asks the queue."""
@@ -19,6 +23,8 @@ COLOURS: Final = {
     Coverage.STALE: "#e9a23b",
     Coverage.MISSING: "#d64545",
     Coverage.WRONG_MODEL: "#8e5bb5",
+    Coverage.FOREIGN: "#4a7fb5",
+    Coverage.EMPTY_TEXT: "#c9ced6",
     Coverage.UNEMBEDDABLE: "#8a8f98",
 }
 _BAR: Final = 320
@@ -29,8 +35,12 @@ _MARKDOWN: Final = re.compile(r"[\[\]<>`]")
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is there; Dagster draws numbers and refuses None."""
-    return {name: value for name, value in values.items() if value is not None}
+    """What is there, texts without secrets; Dagster draws numbers and refuses None."""
+    return {
+        name: without_secrets(value) if isinstance(value, str) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:
@@ -73,9 +83,67 @@ def of_coverage(report: CoverageReport) -> dict[str, Any]:
         **coverage_figures(report),
         "by_entity_type": table(types),
         "by_model": table(models),
+        **_unfit(report),
+        **_oversized(report),
         "model": report.model,
         **_warning(report.model),
     }
+
+
+def of_actions(entries: Sequence[AuditEntry]) -> dict[str, Any]:
+    """What operators did, the newest first."""
+    rows = [
+        {
+            "time": f"{entry.at:%Y-%m-%d %H:%M:%S} UTC",
+            "actor": entry.actor,
+            "action": entry.action,
+            "count": entry.count,
+            "asked for": entry.filter,
+            "run": entry.run_id or "",
+            "finished": entry.is_complete,
+        }
+        for entry in entries
+    ]
+    return {"recent_actions": table(rows), "actions_shown": min(len(rows), SHOWN)}
+
+
+def of_errors(report: DrainReport) -> dict[str, Any]:
+    """Why attempts of a drain have failed; nothing where none has."""
+    rows = [
+        {
+            "attempts": kind.count,
+            "category": kind.category.value,
+            "failed": kind.outcomes[FailureOutcome.FAILED],
+            "to be tried again": kind.outcomes[FailureOutcome.RETRY],
+            "given back": kind.outcomes[FailureOutcome.GIVEN_BACK],
+            "example": without_secrets(kind.example),
+        }
+        for kind in report.errors
+    ]
+    return {"errors": table(rows)} if rows else {}
+
+
+def _unfit(report: CoverageReport) -> dict[str, Any]:
+    """Say why entities cannot be embedded, with examples."""
+    if not report.unfit:
+        return {}
+    return {
+        "unembeddable_because": table(
+            {
+                "reason": reason.words,
+                "entities": number,
+                "examples": ", ".join(report.unfit_names.get(reason, ())),
+            }
+            for reason, number in report.unfit.items()
+        )
+    }
+
+
+def _oversized(report: CoverageReport) -> dict[str, Any]:
+    """Name the entities of whose text only the beginning is read."""
+    if not report.oversized:
+        return {}
+    return {"oversized": table({"entity": name} for name in report.oversized_names)}
 
 
 def _warning(model: str) -> dict[str, str]:
@@ -89,14 +157,14 @@ def _chart(report: CoverageReport) -> str:
     types = list(report.by_type().items())[:12]
     bars = [_bar(index, name, counts) for index, (name, counts) in enumerate(types)]
     legend = "".join(
-        f'<rect x="{8 + 110 * i}" y="{_ROW * len(types) + 12}" width="10" height="10" '
-        f'fill="{colour}"/><text x="{22 + 110 * i}" y="{_ROW * len(types) + 21}">'
+        f'<rect x="{8 + 95 * i}" y="{_ROW * len(types) + 12}" width="10" height="10" '
+        f'fill="{colour}"/><text x="{22 + 95 * i}" y="{_ROW * len(types) + 21}">'
         f"{kind.value.replace('_', ' ')}</text>"
         for i, (kind, colour) in enumerate(COLOURS.items())
     )
     height = _ROW * len(types) + 30
     picture = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="560" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="680" height="{height}" '
         'font-family="sans-serif" font-size="12" fill="#8a8f98">'
         f"{''.join(bars)}{legend}</svg>"
     )

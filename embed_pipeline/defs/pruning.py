@@ -1,14 +1,22 @@
-"""Deletes old runs, which Dagster never does by itself; never a reading of the metrics."""
+"""Deletes old runs, which Dagster never does by itself; never a reading of the metrics.
 
+Only those of its own code location: another deployment in the same Dagster instance has jobs of the
+same names. Dagster leaves the logs of what it deletes, and they may quote anything: they go too.
+"""
+
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import dagster as dg
+from dagster._core.storage.compute_log_manager import ComputeIOType
 from pydantic import Field
 
+from embed_pipeline.defs.border import op
+from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import DRAIN_JOB, ENDED
+from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG
 
 PRUNED: Final = (
     DRAIN_JOB,
@@ -20,14 +28,28 @@ PRUNED: Final = (
     "initialise_schema",
     "pause_queue",
     "resume_queue",
+    "clear_limits",
     "release_leases_of_run",
     "prune_old_runs",
 )
 """Not the runs of assets: a reading that a person took goes with its run."""
+TICKING: Final = (
+    "embed_backlog",
+    "drain_failed",
+    "drain_canceled",
+    "stale_leases",
+    "queue_metrics",
+    "reconcile_entities",
+    "nightly_cleanup",
+    "nightly_pruning",
+    "daily_history",
+    "hourly_retry",
+)
+"""The sensors and schedules whose ticks leave logs."""
 PAGE: Final = 100
 
 
-class PruneConfig(dg.Config):
+class PruneConfig(RunConfig):
     """What is deleted."""
 
     days: int | None = Field(
@@ -40,46 +62,106 @@ class PruneConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Say how many; delete nothing.")
 
 
-def old_runs(instance: dg.DagsterInstance, *, days: int, limit: int) -> list[dg.DagsterRun]:
-    """Runs of this project that have ended so long ago."""
+def old_runs(
+    instance: dg.DagsterInstance, repository: str | None, *, days: int, limit: int
+) -> list[dg.DagsterRun]:
+    """Runs of this deployment that have ended so long ago; of all of them if none is named."""
     before = datetime.now(UTC) - timedelta(days=days)
+    tags = {REPOSITORY_TAG: repository} if repository else {}
     found: list[dg.DagsterRun] = []
     for job in PRUNED:
-        wanted = dg.RunsFilter(job_name=job, statuses=list(ENDED), updated_before=before)
+        wanted = dg.RunsFilter(job_name=job, statuses=list(ENDED), updated_before=before, tags=tags)
         found += instance.get_runs(wanted, limit=limit - len(found))
         if len(found) >= limit:
             break
     return found
 
 
-@dg.op
+def tick_logs_left(instance: dg.DagsterInstance, repository: str | None) -> list[list[str]]:
+    """Keys of the logs of our ticks that Dagster's retention has deleted.
+
+    The keys are listed before the ticks are asked for: a tick is stored before it writes a line.
+    Where a second deployment has sensors of the same names, their logs lie together; a log stays as
+    long as anybody's tick of that number is there.
+    """
+    name = repository.partition("@")[0] if repository else "__repository__"
+    storage, left = instance.schedule_storage, []
+    if storage is None:
+        return left
+    found = [key for ticking in TICKING for key in _logs_below(instance, [name, ticking])]
+    for start in range(0, len(found), PAGE):
+        page = {int(key[-1]): key for key in found[start : start + PAGE] if key[-1].isdecimal()}
+        ticks = storage.get_ticks_by_ids(list(page))
+        left += [page[tick_id] for tick_id in page.keys() - {tick.tick_id for tick in ticks}]
+    return left
+
+
+def _logs_below(instance: dg.DagsterInstance, prefix: list[str]) -> Sequence[list[str]]:
+    manager = instance.compute_log_manager
+    try:
+        return manager.get_log_keys_for_log_key_prefix(prefix, ComputeIOType.STDERR)
+    except (FileNotFoundError, NotImplementedError):
+        # Nothing has been written yet, or logs are in a bucket, whose own rules delete them.
+        return []
+
+
+def repository_of(instance: dg.DagsterInstance, log_key: Sequence[str] | None) -> str | None:
+    """Where a schedule is, as runs are marked with it; Dagster tells a schedule only its tick."""
+    storage = instance.schedule_storage
+    if not log_key or storage is None:
+        return None
+    tick = storage.get_tick(int(log_key[-1]))
+    state = instance.get_instigator_state(
+        tick.instigator_origin_id, tick.tick_data.selector_id or ""
+    )
+    return state.origin.repository_origin.get_label() if state else None
+
+
+@op
 def prune_runs(context: dg.OpExecutionContext, config: PruneConfig, neo4j: Neo4jResource) -> None:
-    """Delete old runs with their events and logs."""
+    """Delete old runs with their events and logs, and logs of ticks that are gone."""
+    instance, repository = context.instance, context.run.tags.get(REPOSITORY_TAG)
+    if repository is None:
+        raise dg.Failure(
+            "nothing was deleted: this run does not say which code location it is from, so the "
+            "runs of that location cannot be told from others. Launch it in Dagster's UI, or let "
+            "the schedule nightly_pruning do it."
+        )
     days = config.days or neo4j.settings.run_retention_days
+    logs = tick_logs_left(instance, repository)
     if config.dry_run:
-        count = len(old_runs(context.instance, days=days, limit=1_000_000))
+        count = len(old_runs(instance, repository, days=days, limit=1_000_000))
     else:
         count = 0
-        while page := old_runs(context.instance, days=days, limit=PAGE):
+        while page := old_runs(instance, repository, days=days, limit=PAGE):
             for run in page:
-                _delete(context.instance, run.run_id)
+                _delete(instance, run.run_id)
             count += len(page)
+        for key in logs:
+            instance.compute_log_manager.delete_logs(log_key=key)
     verb = "would delete" if config.dry_run else "deleted"
-    context.log.info(f"{verb} {count} runs that ended over {days} days ago")
-    context.add_output_metadata({"would_delete" if config.dry_run else "deleted": count})
+    context.log.info(
+        f"{verb} {count} runs that ended over {days} days ago, and the logs of {len(logs)} ticks "
+        "that are gone"
+    )
+    done = "would_delete" if config.dry_run else "deleted"
+    context.add_output_metadata({done: count, f"{done}_tick_logs": len(logs)})
 
 
 @dg.job(executor_def=dg.in_process_executor)
 def prune_old_runs() -> None:
-    """Delete Dagster runs that ended more than EMBED_RUN_RETENTION_DAYS ago.
+    """Delete Dagster runs that ended more than EMBED_RUN_RETENTION_DAYS ago, with their logs.
 
-    The schedule nightly_pruning does this. The history of metrics, coverage and drains stays: it
-    is stored without a run. Readings that somebody took with Materialize stay too.
+    Only runs of this code location, and logs that are on its machine. Logs of ticks that Dagster
+    has deleted go too. The schedule nightly_pruning does this. The history of metrics, coverage and
+    drains stays: it is stored without a run. Readings that somebody took with Materialize stay too.
     """
     prune_runs()
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
+    # First the logs: without the run nobody would find them again if this ends half way.
+    instance.compute_log_manager.delete_logs(prefix=[run_id])
     instance.delete_run(run_id)
     # On SQLite every run has a file of its own, which Dagster leaves behind.
     if instance.root_directory:

@@ -1,15 +1,13 @@
-"""What ops and sensors share; secrets are named here and never shown."""
+"""What ops and sensors share. No field of it can be set from a run config."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, TypeVar
 
 import dagster as dg
-from pydantic import Field, SecretStr
 
 from embed_pipeline import wiring
-from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.connection import Driver, connected
@@ -17,36 +15,23 @@ from embed_pipeline.store.queue import Queue
 
 Result = TypeVar("Result")
 
-PASSWORD: Final = "NEO4J_PASSWORD"  # noqa: S105 - the name of a variable
-API_KEY: Final = "OPENAI_API_KEY"
-
 
 class Neo4jResource(dg.ConfigurableResource):
-    """Opens Neo4j and the queue in it, as the settings say.
+    """Opens Neo4j and the queue in it, as the variables NEO4J_… say.
 
-    Only the secret is a field: an address in a run config could lead anywhere.
+    Without fields: Dagster lets a run config replace any field of a resource, so that an address
+    could lead anywhere, and a password could be any variable of the environment.
     """
-
-    password: str = Field(
-        default="",
-        description="A variable's name; empty for the bundled server, which has its own.",
-    )
 
     @property
     def settings(self) -> Settings:
         """The settings in effect."""
-        settings = load_settings()
-        if not self.password:
-            return settings
-        return settings.model_copy(update={"own_neo4j_password": SecretStr(self.password)})
+        return load_settings()
 
     def run(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
         """Do ``work`` with a driver: the one bridge from Dagster's sync world.
 
         One driver per call, because an async driver belongs to the event loop that made it.
-
-        Raises:
-            dagster.Failure: says in one sentence what is wrong and what to do.
         """
         settings = self.settings
 
@@ -54,37 +39,51 @@ class Neo4jResource(dg.ConfigurableResource):
             async with connected(wiring.connection(settings)) as driver:
                 return await work(driver, settings)
 
-        try:
-            return asyncio.run(main())
-        except EmbedPipelineError as error:
-            raise dg.Failure(str(error)) from None
+        return asyncio.run(main())
 
-    def with_queue(self, work: Callable[[Queue, Settings], Awaitable[Result]]) -> Result:
-        """Do ``work`` with the queue."""
-        return self.run(lambda driver, settings: work(wiring.queue_on(driver, settings), settings))
+    def with_queue(
+        self,
+        work: Callable[[Queue, Settings], Awaitable[Result]],
+        *,
+        operator: Operator | None = None,
+    ) -> Result:
+        """Do ``work`` with the queue; what it changes is recorded as done by ``operator``."""
+
+        async def on_queue(driver: Driver, settings: Settings) -> Result:
+            queue = wiring.queue_on(driver, settings)
+            return await work(queue.acting_as(operator) if operator else queue, settings)
+
+        return self.run(on_queue)
 
 
 class EmbedderResource(dg.ConfigurableResource):
-    """Opens the provider of the vectors."""
-
-    api_key: str = Field(default="", description="A variable's name; empty if none is needed.")
+    """Opens the provider of the vectors, as the variables EMBEDDING_… and OPENAI_… say."""
 
     def open(self, settings: Settings) -> Embedder:
         """Open it; whoever opens it closes it."""
-        if self.api_key:
-            settings = settings.model_copy(update={"openai_api_key": SecretStr(self.api_key)})
         return wiring.open_embedder(settings)
 
 
-def resources() -> dict[str, dg.ConfigurableResource]:
-    """The resources by the names under which ops and sensors ask for them."""
+class NothingHandedOn(dg.ConfigurableIOManager):
+    """Stands where Dagster's own would let a run config choose the folder for outputs.
+
+    Ops and assets of this project hand nothing on: what they make is in Neo4j.
+    """
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Refuse an output that would be lost."""
+        if obj is not None:
+            raise NotImplementedError(f"{context.step_key} has an output, and nothing keeps it")
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Refuse to make up what nobody has kept."""
+        raise NotImplementedError(f"{context.name} is asked for, and nothing has kept it")
+
+
+def resources() -> dict[str, dg.ConfigurableResource | dg.ConfigurableIOManager]:
+    """The resources by the names under which ops, sensors and Dagster itself ask for them."""
     return {
-        "neo4j": Neo4jResource(password=_secret(PASSWORD)),
-        "embedder": EmbedderResource(api_key=_secret(API_KEY)),
+        "neo4j": Neo4jResource(),
+        "embedder": EmbedderResource(),
+        "io_manager": NothingHandedOn(),
     }
-
-
-def _secret(variable: str) -> str:
-    # A variable that stands only in .env, or that nobody needs, is left to the settings: Dagster
-    # would fail every run for want of it.
-    return dg.EnvVar(variable) if os.environ.get(variable) else ""

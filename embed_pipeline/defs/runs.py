@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -54,15 +55,25 @@ def worker_mark(pid: int) -> str:
     return f"{socket.gethostname()}:{pid}:{_started(pid):.2f}"
 
 
-def fail_vanished(instance: dg.DagsterInstance) -> list[str]:
+def _drains(statuses: Iterable[dg.DagsterRunStatus], repository: str | None) -> dg.RunsFilter:
+    """Drains in one of these states, of one code location: each looks after its own.
+
+    The job of another deployment may have the same name. None, where no daemon says who asks, is
+    all of them.
+    """
+    tags = {REPOSITORY_TAG: repository} if repository else {}
+    return dg.RunsFilter(job_name=DRAIN_JOB, statuses=list(statuses), tags=tags)
+
+
+def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -> list[str]:
     """Mark drains as failed whose process is gone; they would stay STARTED for ever.
 
     Dagster notices the end of a process only through its parent. When both are killed, or the
     power fails, nobody is left to tell.
     """
     vanished = []
-    alive = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
-    for record in instance.get_run_records(dg.RunsFilter(job_name=DRAIN_JOB, statuses=alive)):
+    alive = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
+    for record in instance.get_run_records(_drains(alive, repository)):
         run = record.dagster_run
         mark = run.tags.get(WORKER_TAG, "")
         if mark:
@@ -103,17 +114,9 @@ def is_gone(worker: str) -> bool:
 
 
 def know_drains(instance: dg.DagsterInstance, repository: str | None = None) -> Drains:
-    """Count the drains under way, and those that have failed lately.
-
-    ``repository`` leaves out those of other code servers, each of which looks after its own.
-    """
-    tags = {REPOSITORY_TAG: repository} if repository else {}
-
-    def drains(statuses: tuple[dg.DagsterRunStatus, ...]) -> dg.RunsFilter:
-        return dg.RunsFilter(job_name=DRAIN_JOB, statuses=list(statuses), tags=tags)
-
-    running = instance.get_runs_count(drains(UNDER_WAY))
-    last = instance.get_run_records(drains(ENDED), limit=_REMEMBERED)
+    """Count the drains of a code location under way, and those that have failed lately."""
+    running = instance.get_runs_count(_drains(UNDER_WAY, repository))
+    last = instance.get_run_records(_drains(ENDED, repository), limit=_REMEMBERED)
     failed = 0
     for record in last:
         if record.dagster_run.status is not dg.DagsterRunStatus.FAILURE:

@@ -1,13 +1,17 @@
 """What happens by the clock; each looks first, and starts a run only where there is work."""
 
-from datetime import timedelta
-
 import dagster as dg
 
+from embed_pipeline.cleaning import clean_up
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.job_filters import retry_failed_jobs
 from embed_pipeline.defs.jobs import cleanup_expired_jobs
-from embed_pipeline.defs.pruning import old_runs, prune_old_runs
+from embed_pipeline.defs.pruning import (
+    old_runs,
+    prune_old_runs,
+    repository_of,
+    tick_logs_left,
+)
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.filters import JobFilter
 
@@ -21,12 +25,10 @@ from embed_pipeline.domain.filters import JobFilter
 def nightly_cleanup(neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
     """Delete ended jobs whose retention is over, at 03:15 UTC."""
     days = neo4j.settings.retention_days
-    found = neo4j.with_queue(
-        lambda queue, _: queue.purge.purge_terminal(retention=timedelta(days=days), dry_run=True)
-    )
-    if found.deleted == 0:
+    found = neo4j.with_queue(lambda queue, settings: clean_up(queue, settings, dry_run=True))
+    if not found.is_needed:
         return dg.SkipReason(f"no job ended more than {days} days ago")
-    return dg.RunRequest(tags={"embed_pipeline/expired": str(found.deleted)})
+    return dg.RunRequest(tags={"embed_pipeline/expired": str(found.jobs.deleted)})
 
 
 @described(
@@ -38,9 +40,11 @@ def nightly_cleanup(neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
 def nightly_pruning(
     context: dg.ScheduleEvaluationContext, neo4j: Neo4jResource
 ) -> dg.RunRequest | dg.SkipReason:
-    """Delete old Dagster runs, at 03:45 UTC; the history of metrics stays."""
-    days = neo4j.settings.run_retention_days
-    if not old_runs(context.instance, days=days, limit=1):
+    """Delete old Dagster runs of this code location, at 03:45 UTC; the history of metrics stays."""
+    days, instance = neo4j.settings.run_retention_days, context.instance
+    repository = repository_of(instance, context.log_key)
+    is_due = old_runs(instance, repository, days=days, limit=1)
+    if not is_due and not tick_logs_left(instance, repository):
         return dg.SkipReason(f"no run ended more than {days} days ago")
     return dg.RunRequest()
 

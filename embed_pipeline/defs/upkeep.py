@@ -1,5 +1,6 @@
 """Sensors whose pace the settings decide: recovery, metrics, and the scan."""
 
+import hashlib
 import json
 import time
 import uuid
@@ -9,19 +10,22 @@ from typing import Any, Final
 
 import dagster as dg
 
-from embed_pipeline.defs.assets import EMBEDDINGS, METRICS
+from embed_pipeline import wiring
+from embed_pipeline.defs.assets import ACTIONS, EMBEDDINGS, METRICS
 from embed_pipeline.defs.checks import evaluation
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.jobs import recovered_rows
-from embed_pipeline.defs.metadata import ids, of_coverage, of_queue
+from embed_pipeline.defs.metadata import SHOWN, ids, of_actions, of_coverage, of_queue
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.domain.audit import AuditEntry
 from embed_pipeline.domain.coverage import CoverageReport
-from embed_pipeline.domain.health import Verdict
+from embed_pipeline.domain.health import Reading, Verdict
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.reading import examine_everything
 from embed_pipeline.recovering import recover_all
 from embed_pipeline.scanning import Scan
 from embed_pipeline.settings import Settings
+from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.queue import Queue
 
 BOOT: Final = uuid.uuid4().hex
@@ -85,7 +89,7 @@ def recovery_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
         )
         events: list[Any] = []
         if jobs:
-            # The log of a tick is a file that stays for ever; the tick itself tells the count.
+            # The log of a tick is a file, so it is short; the event has the rest.
             context.log.info(f"recovered {len(jobs)} expired leases")
             metadata = {
                 "recovered_now": len(jobs),
@@ -114,10 +118,18 @@ def metrics_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def queue_metrics(context: dg.SensorEvaluationContext, neo4j: Neo4jResource) -> dg.SensorResult:
-        """Add a reading to embed_queue_metrics, and report the checks that have changed."""
-        reading, verdicts = neo4j.run(examine_everything)
-        memory, news = _news(_memory(context.cursor), verdicts, now_ms())
+        """Add a reading to embed_queue_metrics, and report the checks that have changed.
+
+        What operators have done since is added to operator_actions.
+        """
+        before = _memory(context.cursor)
+        reading, verdicts, actions = neo4j.run(_look)
+        memory, news = _news(before, verdicts, now_ms())
         events: list[Any] = [evaluation(verdict, queue) for verdict in news]
+        memory[ACTIONS] = _mark(actions)
+        if memory[ACTIONS] != before.get(ACTIONS, _mark([])):
+            key = asset_key(ACTIONS, queue)
+            events.append(dg.AssetMaterialization(key, metadata=of_actions(actions)))
         if reading.metrics is not None:
             key = asset_key(METRICS, queue)
             events.append(dg.AssetMaterialization(key, metadata=of_queue(reading)))
@@ -129,6 +141,22 @@ def metrics_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
         )
 
     return queue_metrics
+
+
+async def _look(
+    driver: Driver, settings: Settings
+) -> tuple[Reading, list[Verdict], list[AuditEntry]]:
+    reading, verdicts = await examine_everything(driver, settings)
+    if reading.metrics is None:
+        return reading, verdicts, []
+    audit = wiring.queue_on(driver, settings).audit
+    return reading, verdicts, await audit.recent(limit=SHOWN)
+
+
+def _mark(actions: list[AuditEntry]) -> str:
+    """What tells a list of actions from another one; a long action counts on while it is shown."""
+    shown = [[entry.id, entry.count, entry.is_complete] for entry in actions]
+    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
 def _news(
@@ -158,7 +186,8 @@ def _resume(scan: Scan, memory: dict[str, Any]) -> None:
     """Go on where the last tick ended, unless another version of this program left that."""
     with suppress(KeyError, ValueError):
         report = CoverageReport.from_json(memory["report"])
-        scan.cursor, scan.report = memory["after"], report
+        scan.cursor, scan.jobs_cursor = memory["after"], memory["jobs_after"]
+        scan.report = report
 
 
 def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
@@ -186,7 +215,9 @@ def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
             return dg.SkipReason("the scan is off (EMBED_RECONCILE_INTERVAL=0)")
         memory = _memory(context.cursor)
 
-        async def work(queue: Queue, settings: Settings) -> Scan:
+        async def work(queue: Queue, settings: Settings) -> Scan | str:
+            if refusal := await queue.identity.refusal():
+                return refusal
             scan = Scan.begin(queue.reconciler(settings.model))
             if memory.get("model") == settings.model:
                 _resume(scan, memory)
@@ -194,11 +225,14 @@ def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
             return scan
 
         scan = neo4j.with_queue(work)
+        if isinstance(scan, str):
+            return dg.SkipReason(scan)
         new = sum(number for outcome, number in scan.enqueued.items() if outcome != "present")
         said = f"{scan.report.entities} entities read, {new} jobs enqueued"
-        if scan.cursor is not None:
+        if not scan.is_done:
             memory |= {
                 "after": scan.cursor,
+                "jobs_after": scan.jobs_cursor,
                 "report": scan.report.to_json(),
                 "model": scan.report.model,
             }

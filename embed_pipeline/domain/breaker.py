@@ -2,8 +2,12 @@
 
 ::
 
-    closed ──open──▶ open ──after the pause──▶ half-open: one job ──success──▶ closed
-                      ▲                                    └──failure──▶ open, twice the pause
+    closed ──open──▶ open ──after the pause──▶ half-open: one probe ──success──▶ closed
+                      ▲                                      └──failure──▶ open, twice the pause
+
+A fault that somebody must mend (a refused key, an empty account) is probed with one job. A provider
+that is down comes back by itself, so it is asked sooner and more often, and for a harmless word: no
+job is at stake.
 """
 
 from dataclasses import dataclass
@@ -13,6 +17,11 @@ from typing import Final
 
 FIRST_PAUSE: Final = timedelta(minutes=1)
 LONGEST_PAUSE: Final = timedelta(minutes=15)
+FIRST_PAUSE_OF_OUTAGE: Final = timedelta(seconds=10)
+LONGEST_PAUSE_OF_OUTAGE: Final = timedelta(minutes=5)
+"""Of an hour that a provider is down, 16 probes; of a minute, three."""
+PROBE_LASTS: Final = timedelta(minutes=2)
+"""Whoever asks for the word has an answer by then, or is gone: the next one may ask."""
 
 
 class BreakerStatus(StrEnum):
@@ -21,7 +30,7 @@ class BreakerStatus(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
-    """One job is out as a probe."""
+    """One job, or a harmless word, is out as a probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +41,64 @@ class Breaker:
     reason: str | None = None
     since: datetime | None = None
     probe_at: datetime | None = None
-    """When one job may be tried; while half-open, when the next one may."""
+    """When the next probe may be made; while half-open, when another one may."""
     failures: int = 0
+    is_outage: bool = False
+    """The provider is down, for all that is known; nobody has to mend anything here."""
+
+    def is_probe_due(self, now: datetime) -> bool:
+        """Whether somebody may try if it works again."""
+        if self.status is BreakerStatus.CLOSED:
+            return False
+        return self.probe_at is None or now >= self.probe_at
+
+    def __str__(self) -> str:
+        if self.status is BreakerStatus.CLOSED:
+            return "breaker closed"
+        if not self.is_outage:
+            return f"breaker open: {self.reason}"
+        return f"provider down since {_at(self.since)}, {self.next_try}: {self.reason}"
+
+    @property
+    def next_try(self) -> str:
+        """When the provider is asked again, in words."""
+        if self.status is BreakerStatus.HALF_OPEN:
+            return "being tried now"
+        return f"next try at {_at(self.probe_at)}"
 
 
-def pause_after(failures: int) -> timedelta:
+def pause_after(failures: int, *, is_outage: bool = False) -> timedelta:
     """How long the breaker stays open after so many failures in a row."""
-    return min(FIRST_PAUSE * 2 ** min(max(failures - 1, 0), 10), LONGEST_PAUSE)
+    first, longest = FIRST_PAUSE, LONGEST_PAUSE
+    if is_outage:
+        first, longest = FIRST_PAUSE_OF_OUTAGE, LONGEST_PAUSE_OF_OUTAGE
+    return min(first * 2 ** min(max(failures - 1, 0), 10), longest)
+
+
+def opened(breaker: Breaker, reason: str, now: datetime, *, is_outage: bool) -> Breaker:
+    """Stop all leases; workers that fail together count as one failure."""
+    is_other = breaker.is_outage is not is_outage
+    if breaker.status is BreakerStatus.CLOSED or is_other:
+        breaker = Breaker(since=now)
+    is_news = breaker.status is not BreakerStatus.OPEN
+    failures = breaker.failures + is_news
+    return Breaker(
+        status=BreakerStatus.OPEN,
+        reason=reason,
+        since=breaker.since or now,
+        probe_at=now + pause_after(failures, is_outage=is_outage) if is_news else breaker.probe_at,
+        failures=failures,
+        is_outage=is_outage,
+    )
 
 
 def allowed_jobs(breaker: Breaker, now: datetime, limit: int) -> int:
     """How many jobs a lease may give out: all, one as a probe, or none."""
     if breaker.status is BreakerStatus.CLOSED:
         return limit
-    is_due = breaker.probe_at is None or now >= breaker.probe_at
-    return min(1, limit) if is_due else 0
+    is_job_tried = breaker.is_probe_due(now) and not breaker.is_outage
+    return min(1, limit) if is_job_tried else 0
+
+
+def _at(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "an unknown time"

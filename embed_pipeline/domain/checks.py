@@ -44,6 +44,12 @@ OPEN: Final = Check(
     Severity.ERROR,
     "The queue gives out jobs: it is not paused, and no global fault has opened the breaker.",
 )
+HOLD: Final = Check(
+    "no_long_hold",
+    Subject.QUEUE,
+    Severity.WARN,
+    "The provider has not told everybody who shares the rate limit to wait for over two minutes.",
+)
 LEASES: Final = Check(
     "no_forgotten_leases",
     Subject.QUEUE,
@@ -55,6 +61,12 @@ RECOVERIES: Final = Check(
     Subject.QUEUE,
     Severity.ERROR,
     "Of the last two recoveries of expired leases at least one has worked.",
+)
+ACCOUNTED: Final = Check(
+    "jobs_accounted",
+    Subject.QUEUE,
+    Severity.ERROR,
+    "Every job node is counted in the state that it says: nothing that others wrote is left out.",
 )
 OLDEST: Final = Check(
     "oldest_pending_in_time",
@@ -74,6 +86,12 @@ RETENTION: Final = Check(
     Severity.ERROR,
     "No ended job is older than EMBED_JOB_RETENTION_DAYS and the night of the next clean-up.",
 )
+SCANNED: Final = Check(
+    "scan_ran",
+    Subject.EMBEDDINGS,
+    Severity.ERROR,
+    "A scan of all entities has ended within two intervals and as long as two take.",
+)
 COVERED: Final = Check(
     "coverage_above_floor",
     Subject.EMBEDDINGS,
@@ -92,6 +110,19 @@ REAL: Final = Check(
     Severity.WARN,
     "No vector was made by a mock model, which knows no meaning.",
 )
+FITTING: Final = Check(
+    "settings_fit_data",
+    Subject.EMBEDDINGS,
+    Severity.WARN,
+    "Label, key and text of the settings are those of the nodes: there are entities, they can be "
+    "embedded, and their texts are neither empty nor all the same.",
+)
+UNIQUE: Final = Check(
+    "keys_unique",
+    Subject.EMBEDDINGS,
+    Severity.WARN,
+    "No two current entities have the same key. The scan finds them on its way.",
+)
 INDEX: Final = Check(
     "vector_index_online",
     Subject.INDEX,
@@ -102,13 +133,18 @@ INDEX: Final = Check(
 CHECKS: Final = (
     SCHEMA,
     OPEN,
+    HOLD,
     LEASES,
     RECOVERIES,
+    ACCOUNTED,
     OLDEST,
     FAILED,
     RETENTION,
+    SCANNED,
     COVERED,
     UNIFORM,
     REAL,
+    FITTING,
+    UNIQUE,
     INDEX,
 )

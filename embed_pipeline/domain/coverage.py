@@ -4,59 +4,43 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from embed_pipeline.domain.entity import MAX_KEY_LENGTH
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.contents import Contents
+from embed_pipeline.domain.keys import KeyValue, Unfit
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 
 Name = TypeVar("Name", bound=str | int)
 
-UNKNOWN_MODEL: Final = "(unknown)"
-"""Stands for the model of a vector that came without its name."""
 MOST_TYPES: Final = 50
 MOST_MODELS: Final = 10
 MOST_LENGTHS: Final = 20
+MOST_NAMES: Final = 20
+MOST_EXAMPLES: Final = 3
+"""Entities that are named for each reason why they cannot be embedded."""
 OTHER_TYPES: Final = "(other types)"
 OTHER_MODELS: Final = "(other models)"
 OTHER_LENGTHS: Final = -1
 
 
 class Coverage(StrEnum):
-    """What the scan finds on a current entity."""
+    """What the scan finds on a current entity; each of them is counted in exactly one class."""
 
     CURRENT = "current"
     MISSING = "missing"
+    """It has a text and no vector, whatever became of its job."""
     STALE = "stale"
-    """The vector is that of another text or version, or nobody knows of which."""
+    """The vector is that of another text or version, or somebody has asked for another one."""
     WRONG_MODEL = "wrong_model"
     """The vector is of another model or length."""
+    FOREIGN = "foreign"
+    """Somebody else wrote the vector: it has no mark of ours, or one that does not fit it."""
+    EMPTY_TEXT = "empty_text"
+    """It has no vector because there is nothing to embed."""
     UNEMBEDDABLE = "unembeddable"
-    """Its key or version cannot be those of a job, or another entity has the same key."""
-
-
-@dataclass(frozen=True, slots=True)
-class EntityReading:
-    """What the scan reads of one current entity and of the job for its version."""
-
-    uid: str
-    version: object
-    has_vector: bool
-    dimensions: int | None
-    vector_model: str | None
-    vector_hash: str | None
-    vector_version: int | None
-    job_status: JobStatus | None
-    entity_type: str = ""
-    is_truncated: bool = False
-    """Only the beginning of its text was embedded."""
-
-    @property
-    def model(self) -> str | None:
-        """The model of the vector that is there; ``None`` without one."""
-        return (self.vector_model or UNKNOWN_MODEL) if self.has_vector else None
+    """No job can mean it; ``Unfit`` says why."""
 
 
 class CoverageKey(NamedTuple):
@@ -73,43 +57,44 @@ class CoverageKey(NamedTuple):
 class ReconcilePage:
     """What one page of the scan found and did; ``cursor`` is ``None`` after the last page."""
 
-    cursor: str | None
+    cursor: KeyValue | None
     scanned: int
     coverage: Mapping[Coverage, int]
     waiting: int
     """Not current, but with a job that is pending or processing."""
     orphaned: int
-    """Vectors on entities that are no longer current; search would still find them."""
+    """Vectors on entities that are no longer current; other programs would still find them."""
+    cleared: int = 0
+    """Of those, the ones that were removed."""
+    forced: int = 0
+    """Enqueued, or on a dry run to be enqueued, because somebody wants them embedded again."""
     enqueued: Mapping[EnqueueOutcome, int] = field(default_factory=dict)
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
     truncated: int = 0
     """Current, but only the beginning of the text was embedded."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length."""
+    oversized: int = 0
+    """Of their texts only the beginning is read, or nothing can be."""
+    oversized_names: tuple[str, ...] = ()
+    """The keys of some of them."""
+    unfit: Mapping[Unfit, int] = field(default_factory=dict)
+    """Why the unembeddable ones are that."""
+    unfit_names: Mapping[Unfit, tuple[str, ...]] = field(default_factory=dict)
+    """Some of them: keys, or ids of nodes that have none."""
+    contents: Contents = field(default_factory=Contents)
 
 
-def classify(
-    reading: EntityReading, *, model: str, text_hash: str, dimensions: int | None
-) -> Coverage:
-    """Say how well the vector fits text, version and model of today."""
-    if type(reading.version) is not int or reading.version < 0:
-        return Coverage.UNEMBEDDABLE
-    if not 0 < len(reading.uid) <= MAX_KEY_LENGTH:
-        return Coverage.UNEMBEDDABLE
-    is_known = reading.vector_hash is not None
-    if not reading.has_vector and not is_known:
-        return Coverage.MISSING
-    if is_known and reading.vector_model != model:
-        return Coverage.WRONG_MODEL
-    if reading.vector_hash != text_hash or reading.vector_version != reading.version:
-        return Coverage.STALE
-    if not reading.has_vector:
-        # An entity without text is completed without a vector; any other has lost its own.
-        is_on_purpose = reading.job_status is JobStatus.COMPLETED
-        return Coverage.CURRENT if is_on_purpose else Coverage.MISSING
-    if dimensions is not None and reading.dimensions != dimensions:
-        return Coverage.WRONG_MODEL
-    return Coverage.CURRENT
+@dataclass(frozen=True, slots=True)
+class ScanPace:
+    """How scans get on; large graphs take several steps."""
+
+    ended: datetime | None = None
+    """When the last whole scan ended."""
+    moved: datetime | None = None
+    """When a step of one last ended, or else the first one began."""
+    took: timedelta = timedelta(0)
+    """From the beginning of the last whole one to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +112,17 @@ class CoverageReport:
     """Current, but only the beginning of the text was embedded."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length; the rarest under ``OTHER_LENGTHS``."""
+    oversized: int = 0
+    """Of their texts only the beginning is read, or nothing can be."""
+    oversized_names: tuple[str, ...] = ()
+    """The keys of the first of them."""
+    unfit: Mapping[Unfit, int] = field(default_factory=dict)
+    """Why the unembeddable ones are that."""
+    unfit_names: Mapping[Unfit, tuple[str, ...]] = field(default_factory=dict)
+    """The first of them: keys, or ids of nodes that have none."""
+    contents: Contents = field(default_factory=Contents)
+    keeps_foreign: bool = False
+    """Vectors of others are left alone, so they are not waited for."""
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
     """Entities by type, model and coverage; the rarest under ``OTHER_TYPES``, ``OTHER_MODELS``.
 
@@ -137,8 +133,10 @@ class CoverageReport:
 
     @property
     def embeddable(self) -> int:
-        """Entities that can have a vector at all."""
-        return self.entities - self.counts[Coverage.UNEMBEDDABLE]
+        """Entities that can have a vector of ours at all."""
+        without = self.counts[Coverage.UNEMBEDDABLE] + self.counts[Coverage.EMPTY_TEXT]
+        kept = self.counts[Coverage.FOREIGN] if self.keeps_foreign else 0
+        return self.entities - without - kept
 
     @property
     def percent(self) -> float:
@@ -146,6 +144,15 @@ class CoverageReport:
         if self.embeddable == 0:
             return 100.0
         return self.counts[Coverage.CURRENT] / self.embeddable * 100
+
+    @property
+    def left_out(self) -> str:
+        """Which entities the percentage leaves out, for the end of a sentence; empty if none."""
+        words = {Coverage.EMPTY_TEXT: "without text", Coverage.UNEMBEDDABLE: "not embeddable"}
+        if self.keeps_foreign:
+            words[Coverage.FOREIGN] = "with a vector of others"
+        said = ", ".join(f"{self.counts[k]} {word}" for k, word in words.items() if self.counts[k])
+        return f" (besides {said})" if said else ""
 
     @property
     def summary(self) -> dict[str, int]:
@@ -166,6 +173,17 @@ class CoverageReport:
             dimensions=_most(
                 Counter(self.dimensions) + Counter(page.dimensions), MOST_LENGTHS, OTHER_LENGTHS
             ),
+            oversized=self.oversized + page.oversized,
+            oversized_names=(*self.oversized_names, *page.oversized_names)[:MOST_NAMES],
+            unfit=dict(Counter(self.unfit) + Counter(page.unfit)),
+            unfit_names={
+                reason: (*self.unfit_names.get(reason, ()), *page.unfit_names.get(reason, ()))[
+                    :MOST_EXAMPLES
+                ]
+                for reason in (*self.unfit_names, *page.unfit_names)
+            },
+            contents=self.contents.plus(page.contents),
+            keeps_foreign=self.keeps_foreign,
             rows=_bounded(rows),
             at=None,
         )
@@ -192,6 +210,12 @@ class CoverageReport:
                 "orphaned": self.orphaned,
                 "truncated": self.truncated,
                 "dimensions": self.dimensions,
+                "oversized": self.oversized,
+                "oversized_names": self.oversized_names,
+                "unfit": self.unfit,
+                "unfit_names": self.unfit_names,
+                "contents": self.contents.to_plain(),
+                "keeps_foreign": self.keeps_foreign,
                 "rows": [[*key, number] for key, number in self.rows.items()],
                 "at": self.at and self.at.isoformat(),
             },
@@ -222,6 +246,15 @@ def _read(data: Any) -> CoverageReport:
         orphaned=int(data["orphaned"]),
         truncated=int(data["truncated"]),
         dimensions={int(length): int(number) for length, number in data["dimensions"].items()},
+        oversized=int(data["oversized"]),
+        oversized_names=tuple(str(name) for name in data["oversized_names"]),
+        unfit={Unfit(reason): int(number) for reason, number in data["unfit"].items()},
+        unfit_names={
+            Unfit(reason): tuple(str(name) for name in names)
+            for reason, names in data["unfit_names"].items()
+        },
+        contents=Contents.from_plain(data["contents"]),
+        keeps_foreign=bool(data["keeps_foreign"]),
         rows={
             CoverageKey(str(type_), model, Coverage(kind)): int(number)
             for type_, model, kind, number in data["rows"]

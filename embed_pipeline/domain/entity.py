@@ -1,35 +1,54 @@
 """The shape of the nodes that get a vector.
 
 Labels and property names cannot be parameters of a statement that uses an index, so they are
-written into the text of the statement. That is safe because an ``EntityShape`` cannot exist with a
-name outside ``IDENTIFIER``.
+written into the text of the statement, in backquotes. That is safe because an ``EntityShape``
+cannot exist with a name that ``is_name`` refuses, and ``store.naming`` doubles every backquote.
 """
 
 import re
 from dataclasses import Field, dataclass, fields
-from string import Formatter
 from typing import Any, Final
 
 from embed_pipeline.domain.errors import ConfigurationError
 
-IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-MAX_KEY_LENGTH: Final = 512
-"""Characters; Neo4j's indexes refuse keys of more than about 8,000 bytes."""
-FIRST_VERSION: Final = 1
-"""The version of an entity that has none."""
+LONGEST_NAME: Final = 128
+ALLOWED_NAME: Final = (
+    f"a name of at most {LONGEST_NAME} printable characters, blanks inside it included, without a "
+    "backslash"
+)
+_JOINERS: Final = str.maketrans("", "", "\u200c\u200d")
+"""Invisible, but part of how words are written in Persian or Hindi."""
+TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+TEMPLATE_BRACES: Final = {"{{": "{", "}}": "}"}
+"""Braces that are meant."""
+
+
+def is_name(name: str) -> bool:
+    r"""Whether a label or property of the user may be called so.
+
+    Neo4j takes nearly everything. Refused are: a backslash, because Neo4j reads ``\u0060`` as a
+    backquote before anything else, so that no quoting would hold; characters that nobody sees or
+    that control a terminal; blanks at either end, which are hardly meant.
+    """
+    # A joiner joins: at either end it would be invisible and mean nothing.
+    inside = name[:1] + name[1:-1].translate(_JOINERS) + name[1:][-1:]
+    return (
+        0 < len(name) <= LONGEST_NAME
+        and inside.isprintable()
+        and "\\" not in name
+        and name == name.strip()
+    )
 
 
 def template_names(template: str) -> tuple[str, ...]:
-    """The names of properties in a template; none if it is not a plain one."""
-    try:
-        parts = [part for part in Formatter().parse(template) if part[1] is not None]
-    except ValueError:
+    """The names of properties in a template; none if it is not a plain one.
+
+    A name may hold everything but braces; braces that are meant are doubled.
+    """
+    parts = [part for part in TEMPLATE_PART.finditer(template) if part[0] not in TEMPLATE_BRACES]
+    if not all(part[1] and is_name(part[1]) for part in parts):
         return ()
-    is_plain = all(
-        name and IDENTIFIER.fullmatch(name) and not spec and conversion is None
-        for _, name, spec, conversion in parts
-    )
-    return tuple(dict.fromkeys(str(name) for _, name, _, _ in parts)) if is_plain else ()
+    return tuple(dict.fromkeys(part[1] for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +64,17 @@ class EntityShape:
     observations: str = "observations"
     template: str | None = None
     """Another text than that of Memento: names of properties in braces, ``{title}: {abstract}``."""
+    index: str | None = None
+    """Name of the vector index that is made where there is none; else the queue gives it one."""
 
     def __post_init__(self) -> None:
-        for field in self._names():
-            name = getattr(self, field.name)
-            if not isinstance(name, str) or not IDENTIFIER.fullmatch(name):
+        names = {field.name: getattr(self, field.name) for field in self._names()}
+        if self.index is not None:
+            names["index"] = self.index
+        for field, name in names.items():
+            if not isinstance(name, str) or not is_name(name):
                 raise ConfigurationError(
-                    f"entity {field.name} is {name!r}; allowed are letters, digits and _, "
-                    "not starting with a digit, at most 63"
+                    f"entity {field} is {name!r:.200}; allowed is {ALLOWED_NAME}"
                 )
         properties = [getattr(self, f.name) for f in self._names() if f.name != "label"]
         if len({*properties, *self.provenance}) != len(properties) + len(self.provenance):
@@ -65,7 +87,7 @@ class EntityShape:
 
     @classmethod
     def _names(cls) -> list["Field[Any]"]:
-        return [field for field in fields(cls) if field.name != "template"]
+        return [field for field in fields(cls) if field.name not in ("template", "index")]
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -95,6 +117,23 @@ class EntityShape:
         return f"{self.vector}_job"
 
     @property
-    def provenance(self) -> tuple[str, str, str, str]:
-        """What is written beside a vector, in the same transaction."""
-        return (self.vector_model, self.vector_hash, self.vector_version, self.vector_job)
+    def vector_print(self) -> str:
+        """Property with what the stored vector is known by: another vector does not fit it."""
+        return f"{self.vector}_print"
+
+    @property
+    def vector_at(self) -> str:
+        """Property with the time at which the vector was written, in epoch milliseconds."""
+        return f"{self.vector}_at"
+
+    @property
+    def provenance(self) -> tuple[str, ...]:
+        """The mark: what is written beside a vector, in the same transaction."""
+        return (
+            self.vector_model,
+            self.vector_hash,
+            self.vector_version,
+            self.vector_job,
+            self.vector_print,
+            self.vector_at,
+        )

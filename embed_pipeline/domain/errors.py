@@ -14,10 +14,12 @@
     │   ├── LeaseLostError                 the fence of this lease is no longer current
     │   ├── TransitionRefusedError         the table of transitions does not have this move
     │   ├── ApocMissingError               the server lacks a procedure that this needs
+    │   ├── TooMuchAtOnceError             no time or memory for so many entities: ask for fewer
     │   └── CleanupFailedError             a batch of the clean-up was rolled back
     └── EmbeddingError                  1  what a failed embedding means for its job
         ├── TransientError                 later it may work: back-off, then again
-        │   └── RateLimitedError           the provider asks to wait; burns no attempt
+        │   ├── RateLimitedError           the provider asks to wait; burns no attempt
+        │   └── OutageError                the provider is down: burns no attempt, breaker
         ├── PermanentError                 this text will never work
         │   └── TooLargeError              too much for one request: split it
         └── CriticalError                  nothing will work until somebody acts
@@ -29,6 +31,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import ClassVar
 
+from embed_pipeline.domain.holds import clamped
+from embed_pipeline.domain.probe import Refusal
+
 
 class ErrorCategory(StrEnum):
     """What a failed embedding means for its job."""
@@ -36,6 +41,17 @@ class ErrorCategory(StrEnum):
     TRANSIENT = "TRANSIENT"
     PERMANENT = "PERMANENT"
     CRITICAL = "CRITICAL"
+
+
+class DatabaseFault(StrEnum):
+    """What a failed call to the database means for whoever made it."""
+
+    AWAY = "away"
+    """Nobody answers: the same call may work when the server is back, and may have worked."""
+    BUSY = "busy"
+    """It answered that it cannot do this now: less at a time may work."""
+    FINAL = "final"
+    """It will not work before somebody has changed something."""
 
 
 class EmbedPipelineError(Exception):
@@ -71,6 +87,10 @@ class SchemaError(EmbedPipelineError):
     exit_code = 5
 
 
+class ModelMismatchError(SchemaError):
+    """The queue belongs to another model, another vector length or another recipe of the text."""
+
+
 class HistoryError(EmbedPipelineError):
     """There is no history to read, or a file of it is damaged."""
 
@@ -99,6 +119,10 @@ class ApocMissingError(QueueError):
     """The server lacks an APOC procedure that the operation cannot do without."""
 
 
+class TooMuchAtOnceError(QueueError):
+    """The database has no time or memory for so much in one transaction; a part of it may work."""
+
+
 class CleanupFailedError(QueueError):
     """At least one batch of the clean-up was rolled back."""
 
@@ -116,17 +140,31 @@ class TransientError(EmbeddingError):
 
 
 class RateLimitedError(TransientError):
-    """The provider asks to wait; jobs are given back and lose no attempt."""
+    """The provider asks to wait; jobs are given back and lose no attempt.
+
+    ``asked`` is what it wants, if it said so, and ``retry_after`` as much of that as is granted.
+    """
 
     def __init__(self, message: str, *, retry_after: timedelta | None = None) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
+        self.asked = retry_after
+        self.retry_after = None if retry_after is None else clamped(retry_after)
+
+
+class OutageError(TransientError):
+    """The provider answers nothing, not even for a harmless word; jobs lose no attempt."""
 
 
 class PermanentError(EmbeddingError):
-    """This text will never be embedded, however often it is tried."""
+    """This text will never be embedded, however often it is tried.
+
+    Unless the provider refuses every text alike: ``refusal`` tells, and ``advice`` is what to do
+    about it then.
+    """
 
     category = ErrorCategory.PERMANENT
+    refusal: Refusal | None = None
+    advice: str = ""
 
 
 class TooLargeError(PermanentError):
@@ -134,6 +172,12 @@ class TooLargeError(PermanentError):
 
 
 class CriticalError(EmbeddingError):
-    """A global fault: key refused, quota gone, unknown model, wrong dimensions."""
+    """A global fault: key refused, quota gone, unknown model, wrong dimensions, all refused."""
 
     category = ErrorCategory.CRITICAL
+
+
+def plain_fault(error: Exception) -> DatabaseFault:
+    """What an error means that no database driver has raised."""
+    is_away = isinstance(error, (UnreachableError, OSError))
+    return DatabaseFault.AWAY if is_away else DatabaseFault.FINAL

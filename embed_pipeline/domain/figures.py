@@ -16,8 +16,7 @@ def queue_figures(metrics: QueueMetrics, *, model: str) -> dict[str, int | float
     """Every figure of the queue; 0 where there is nothing, so that no series has gaps.
 
     What ends in ``_total`` counts events since the installation and only rises; except
-    ``completed_total``, which is counted on the jobs and falls when a finished one is opened again,
-    and ``cost_usd_total``, which is all tokens at the price of today's model.
+    ``cost_usd_total``, which is all tokens at the price of today's model.
     """
     counts, counters = metrics.counts, metrics.counters
     ended = sum(metrics.attempts.values())
@@ -30,10 +29,12 @@ def queue_figures(metrics: QueueMetrics, *, model: str) -> dict[str, int | float
         "delayed": metrics.delayed,
         "due_retries": metrics.due_retries,
         "suspects": metrics.suspects,
+        "former_model": metrics.former_model,
         "oldest_pending_seconds": _seconds(metrics.oldest_pending),
         "expired_leases": metrics.expired_leases,
         "oldest_expired_seconds": _seconds(metrics.oldest_expired),
         "without_lock": metrics.without_lock,
+        "unadopted": metrics.unadopted,
         "window_seconds": _seconds(metrics.window),
         "completed_in_window": metrics.completed_in_window,
         "failed_in_window": metrics.failed_in_window,
@@ -42,8 +43,8 @@ def queue_figures(metrics: QueueMetrics, *, model: str) -> dict[str, int | float
         "attempts_per_job": round(tried / ended, 3) if ended else 0.0,
         **{f"failed_{c.value.lower()}": number for c, number in metrics.categories.items()},
         **{f"{name}_total": number for name, number in counters.items()},
-        "completed_total": counts[JobStatus.COMPLETED] + counters["deleted_completed"],
         "cost_usd_total": round(cost_of(model, counters["tokens"]) or 0.0, 6),
+        "hold_seconds": _seconds(metrics.hold_left),
         "is_paused": int(metrics.state.is_paused),
         "is_breaker_open": int(metrics.state.breaker.status is not BreakerStatus.CLOSED),
         "seconds_since_recovery": _seconds(since_recovery),
@@ -59,6 +60,9 @@ def coverage_figures(report: CoverageReport) -> dict[str, int | float]:
         "entities_waiting": report.waiting,
         "entities_truncated": report.truncated,
         "entities_orphaned": report.orphaned,
+        "entities_oversized": report.oversized,
+        "entities_same_text": report.contents.same_text,
+        "entities_duplicate": report.contents.duplicates,
     }
 
 

@@ -7,9 +7,12 @@ from typing import Final
 
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.checks import (
+    ACCOUNTED,
     CHECKS,
     COVERED,
     FAILED,
+    FITTING,
+    HOLD,
     INDEX,
     LEASES,
     OLDEST,
@@ -17,20 +20,26 @@ from embed_pipeline.domain.checks import (
     REAL,
     RECOVERIES,
     RETENTION,
+    SCANNED,
     SCHEMA,
     UNIFORM,
+    UNIQUE,
     Check,
     Severity,
     Subject,
 )
-from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport
+from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport, ScanPace
+from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
+from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.models import MOCK_PREFIX
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 
 ONE_TICK: Final = timedelta(seconds=30)
 """Recoveries come with the ticks of a sensor, which come late on a busy machine."""
+LONG_HOLD: Final = timedelta(minutes=2)
+"""A busy account is told to wait for seconds, again and again; that is no news."""
 CLEANUP_SLACK: Final = timedelta(days=1, hours=12)
 """The clean-up comes once a night, and may come late."""
 
@@ -56,6 +65,7 @@ class Objectives:
     """What this deployment has set itself."""
 
     recovery_interval: timedelta
+    reconcile_interval: timedelta
     retention: timedelta
     oldest_pending: timedelta
     failed_percent: float
@@ -72,6 +82,8 @@ class Reading:
     index_problem: str | None
     metrics: QueueMetrics | None
     coverage: CoverageReport | None
+    scan: ScanPace = field(default_factory=ScanPace)
+    misfits: tuple[Misfit, ...] = ()
     queue: str = DEFAULT_QUEUE
 
 
@@ -94,8 +106,10 @@ def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
 
 def _queue(metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
     yield _open(metrics)
+    yield _hold(metrics)
     yield _leases(metrics, objectives.recovery_interval)
     yield _recoveries(metrics, objectives.recovery_interval)
+    yield _accounted(metrics)
     age = metrics.oldest_pending or timedelta(0)
     yield Verdict(
         OLDEST,
@@ -117,6 +131,9 @@ def _queue(metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
 
 def _open(metrics: QueueMetrics) -> Verdict:
     state, breaker = metrics.state, metrics.state.breaker
+    if breaker.is_outage:
+        message = f"{breaker}; nothing needs to be done, the queue goes on by itself"
+        return Verdict(OPEN, passed=False, message=message)
     if breaker.status is not BreakerStatus.CLOSED:
         message = (
             f"the breaker is open since {breaker.since:%Y-%m-%d %H:%M:%S} UTC: {breaker.reason}; "
@@ -127,6 +144,14 @@ def _open(metrics: QueueMetrics) -> Verdict:
         message = f"paused by {state.paused_by}; the job resume_queue gives out jobs again"
         return Verdict(OPEN, passed=False, message=message, milder=True)
     return Verdict(OPEN, passed=True, message="gives out jobs")
+
+
+def _hold(metrics: QueueMetrics) -> Verdict:
+    hold, figures = metrics.hold, {"hold_seconds": metrics.hold_left.total_seconds()}
+    if hold is None:
+        return Verdict(HOLD, passed=True, message="the provider asks for no pause", figures=figures)
+    is_short = hold.until - hold.since <= LONG_HOLD
+    return Verdict(HOLD, is_short, f"{hold}; {HOW_TO_END}", figures)
 
 
 def _leases(metrics: QueueMetrics, interval: timedelta) -> Verdict:
@@ -174,6 +199,17 @@ def _recoveries(metrics: QueueMetrics, interval: timedelta) -> Verdict:
     )
 
 
+def _accounted(metrics: QueueMetrics) -> Verdict:
+    number = metrics.unadopted
+    message = "all jobs are counted in their states"
+    if number:
+        message = (
+            f"{number} jobs that another program wrote or edited are not yet put right; the next "
+            "recovery or scan does it, the job reconcile_embeddings at once"
+        )
+    return Verdict(ACCOUNTED, number == 0, message, {"unadopted": number})
+
+
 def _failed(metrics: QueueMetrics, allowed: float) -> Verdict:
     failed = metrics.counts[JobStatus.FAILED]
     ended = failed + metrics.counts[JobStatus.COMPLETED]
@@ -188,17 +224,40 @@ def _failed(metrics: QueueMetrics, allowed: float) -> Verdict:
     )
 
 
+def _scanned(reading: Reading, interval: timedelta) -> Verdict:
+    if not interval:
+        return Verdict(SCANNED, passed=True, message="the scan is off, as the settings say")
+    pace = reading.scan
+    # A first scan of a large graph takes as long as it takes, if only it gets on.
+    since = pace.ended or pace.moved
+    if since is None or reading.metrics is None:
+        message = "none has begun yet; the sensor reconcile_entities should be on"
+        return Verdict(SCANNED, passed=None, message=message)
+    age = max(timedelta(0), reading.metrics.at - since)
+    allowed = 2 * (interval + pace.took) + ONE_TICK
+    is_fine = age <= allowed
+    what = "the last one ended" if pace.ended else "none has ended yet, the first one got on"
+    advice = "" if is_fine else "; look at the ticks of the sensor reconcile_entities"
+    return Verdict(
+        SCANNED,
+        is_fine,
+        f"{what} {_round(age)} ago, {_round(allowed)} are allowed{advice}",
+        {"seconds_since_scan": age.total_seconds(), "scan_seconds": pace.took.total_seconds()},
+    )
+
+
 def _embeddings(reading: Reading, objectives: Objectives) -> Iterator[Verdict]:
     report = reading.coverage
+    yield _scanned(reading, objectives.reconcile_interval)
     if report is None:
-        for check in (COVERED, UNIFORM, REAL):
+        for check in (COVERED, UNIFORM, REAL, FITTING, UNIQUE):
             yield Verdict(check, passed=None, message="no scan of the entities has ended yet")
         return
     yield Verdict(
         COVERED,
         report.percent >= objectives.coverage_percent,
-        f"{report.counts[Coverage.CURRENT]} of {report.entities} entities are current "
-        f"({report.percent:.2f} %), {objectives.coverage_percent:g} % are wanted",
+        f"{report.counts[Coverage.CURRENT]} of {report.embeddable} entities are current "
+        f"({report.percent:.2f} %), {objectives.coverage_percent:g} % are wanted{report.left_out}",
         {"coverage_percent": report.percent},
     )
     others = {size: n for size, n in report.dimensions.items() if size != reading.dimensions}
@@ -221,6 +280,9 @@ def _embeddings(reading: Reading, objectives: Objectives) -> Iterator[Verdict]:
         else "none",
         {"mock_vectors": sum(mocks.values())},
     )
+    for check, is_of_keys in ((FITTING, False), (UNIQUE, True)):
+        seen = [str(misfit) for misfit in reading.misfits if misfit.is_of_keys is is_of_keys]
+        yield Verdict(check, not seen, ". ".join(seen) or "nothing found", {"misfits": len(seen)})
 
 
 def _length(size: int) -> str:

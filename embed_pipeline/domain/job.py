@@ -1,12 +1,12 @@
 """Jobs, leases, and the words for their states."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from embed_pipeline.domain.entity import FIRST_VERSION, MAX_KEY_LENGTH
 from embed_pipeline.domain.errors import ErrorCategory, InvalidJobError
+from embed_pipeline.domain.keys import FIRST_VERSION, MAX_KEY_LENGTH, whole_number
 
 LONGEST_LEASE: Final = timedelta(hours=1)
 """A dead worker's jobs wait so long at most; heartbeats make longer ones needless."""
@@ -75,7 +75,7 @@ class Job:
 
     @property
     def is_suspect(self) -> bool:
-        """Its lease has expired once: it may be what killed its worker, so it is leased alone."""
+        """Its lease has expired once: it may be what killed its worker, so it is kept apart."""
         return self.expiries > 0
 
 
@@ -115,8 +115,10 @@ class LeasedJob:
 class NewJob:
     """A wish to have one version of an entity embedded.
 
-    ``text_hash`` is that of the rendered text, where the caller has rendered it. ``force`` opens a
-    finished job again although its text is the same.
+    ``text_hash`` is that of the rendered text, where the caller has rendered it. ``is_lost`` opens
+    a finished job again although its text is the same: its vector is gone. ``force`` does so too,
+    and the provider is asked again, even if the graph has a vector of the text.
+    A key or version that is a whole number may come as a float.
     """
 
     entity_uid: str
@@ -124,9 +126,15 @@ class NewJob:
     version: int = FIRST_VERSION
     priority: int = 0
     text_hash: str | None = None
-    force: bool = field(default=False)
+    force: bool = False
+    is_lost: bool = False
 
     def __post_init__(self) -> None:
+        # To Neo4j 1, 1.0, '1' and true are four keys, and so four jobs.
+        if (uid := whole_number(self.entity_uid)) is not None:
+            object.__setattr__(self, "entity_uid", str(uid))
+        if (version := whole_number(self.version)) is not None:
+            object.__setattr__(self, "version", version)
         for name in ("entity_uid", "model"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
@@ -139,7 +147,6 @@ class NewJob:
                 raise InvalidJobError(
                     f"{name} holds half a character (a lone surrogate); no database can store that"
                 )
-        # To Neo4j 1, '1' and true are three keys, and so three jobs.
         if type(self.version) is not int or self.version < 0:
             raise InvalidJobError("version must be a whole number that is not negative")
         if type(self.priority) is not int or self.priority not in PRIORITY_RANGE:

@@ -95,13 +95,14 @@ def after_failure(
     policy: RetryPolicy,
     roll: float,
     is_pinned: bool = False,
+    is_outage: bool = False,
 ) -> Retry | GiveUp | GiveBack:
     """Decide what a reported failure leads to; ``attempts`` already counts the failed one.
 
     A CRITICAL error is a global fault and costs the job nothing, unless bisecting has pinned it
-    to this one job.
+    to this one job. Nor does any error of a provider that is down.
     """
-    if category is ErrorCategory.CRITICAL and not is_pinned:
+    if is_outage or (category is ErrorCategory.CRITICAL and not is_pinned):
         return GiveBack()
     if category is not ErrorCategory.TRANSIENT or attempts >= max_attempts:
         return GiveUp()
@@ -152,7 +153,7 @@ def on_enqueue(existing: Existing, wish: NewJob) -> EnqueueOutcome:
     if not existing.status.is_terminal:
         is_higher = existing.status is _PENDING and wish.priority > existing.priority
         return EnqueueOutcome.PROMOTED if is_higher else EnqueueOutcome.PRESENT
-    if wish.force:
+    if wish.force or wish.is_lost:
         return EnqueueOutcome.REVIVED
     if existing.status is _CANCELLED and not existing.is_cancelled_by_operator:
         return EnqueueOutcome.REVIVED

@@ -7,9 +7,11 @@ from typing import Final
 
 from embed_pipeline.domain.breaker import Breaker
 from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.job import JobStatus
 
 COUNTERS: Final = (
+    "completed",
     "recoveries",
     "recovered",
     "exhausted",
@@ -22,6 +24,7 @@ COUNTERS: Final = (
     "superseded",
     "revived",
     "reopened",
+    "adopted",
     "heartbeats_failed",
     "requests",
     "requests_limited",
@@ -72,8 +75,19 @@ class QueueMetrics:
     """How long ago the first of the jobs ended that are still kept."""
     last_recovery: datetime | None = None
     """When somebody last looked for expired leases, whether there were any or not."""
+    former_model: int = 0
+    """Pending jobs of a model that the queue belonged to before; the scan ends them."""
+    unadopted: int = 0
+    """Jobs that somebody else wrote or edited, and nobody has put right yet."""
+    hold: Hold | None = None
+    """The pause that the provider has asked for, of everybody who shares the rate limit."""
 
     @property
     def throughput_per_minute(self) -> float:
         """Completed jobs per minute in the window."""
         return self.completed_in_window / (self.window / timedelta(minutes=1))
+
+    @property
+    def hold_left(self) -> timedelta:
+        """How long nobody may ask the provider; zero if it has asked for no pause."""
+        return max(timedelta(0), self.hold.until - self.at) if self.hold else timedelta(0)

@@ -11,9 +11,16 @@ class Provider(StrEnum):
     OPENAI = "openai"
     """OpenAI, or any server that speaks its protocol."""
     LOCAL = "local"
-    """A small real model inside a Python package; no network."""
+    """A real model inside a Python package, for 16 languages; no network."""
+    LOCAL_FAST = "local-fast"
+    """A smaller one for English, fifteen times as fast."""
     MOCK = "mock"
     """Deterministic numbers without meaning, under a model name that says so."""
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether the vectors are made on this machine: nobody charges, limits or reads along."""
+        return self is not Provider.OPENAI
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,8 @@ class EmbeddingModel:
     """The model's own length; used where nothing else is asked for."""
     shorter: range | tuple[int, ...] = ()
     """Lengths it can be asked to shorten its vectors to."""
+    quality: str = ""
+    """How good it was measured to be, and for whom; for models that nobody else tells about."""
 
     def can_make(self, dimensions: int) -> bool:
         """Say whether vectors of this length can be had from the model."""
@@ -41,7 +50,8 @@ class EmbeddingModel:
 
 DEFAULT_MODELS: Final = {
     Provider.OPENAI: "text-embedding-3-small",
-    Provider.LOCAL: "wordllama-256",
+    Provider.LOCAL: "use-multilingual-3",
+    Provider.LOCAL_FAST: "wordllama-256",
 }
 
 MODELS: Final = {
@@ -50,7 +60,21 @@ MODELS: Final = {
         EmbeddingModel("text-embedding-3-small", Provider.OPENAI, 1536, range(1, 1536)),
         EmbeddingModel("text-embedding-3-large", Provider.OPENAI, 3072, range(1, 3072)),
         EmbeddingModel("text-embedding-ada-002", Provider.OPENAI, 1536),
-        EmbeddingModel("wordllama-256", Provider.LOCAL, 256, (64, 128)),
+        EmbeddingModel(
+            "use-multilingual-3",
+            Provider.LOCAL,
+            512,
+            quality="good for 16 languages, English and German among them: right at once for 7 of "
+            "10 questions about the sample graph",
+        ),
+        EmbeddingModel(
+            "wordllama-256",
+            Provider.LOCAL_FAST,
+            256,
+            (64, 128),
+            quality="good for English only: right at once for 7 of 10 questions about the sample "
+            "graph",
+        ),
     )
 }
 

@@ -6,7 +6,9 @@ from math import ceil
 from typing import Final
 
 from embed_pipeline.domain.backlog import Backlog
-from embed_pipeline.domain.breaker import BreakerStatus, allowed_jobs
+from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.holds import HOW_TO_END
+from embed_pipeline.domain.rate_window import Grant
 
 JOBS_PER_DRAIN: Final = 5_000
 """One drain uses the whole rate limit of most accounts; a second one only pays for a long queue."""
@@ -42,9 +44,9 @@ class Wait:
 
 
 def decide(
-    backlog: Backlog, drains: Drains, *, most: int, limit: timedelta, model: str
+    backlog: Backlog, drains: Drains, *, most: int, limit: Grant, model: str
 ) -> Start | Wait:
-    """Say how many drains to start now; ``limit`` is how long the rate limit still lasts."""
+    """Say how many drains to start now; ``limit`` is what a request would get."""
     due = f"{backlog.due}{' or more' if backlog.is_more else ''} due"
     if refusal := _closed(backlog):
         return Wait(f"{refusal} ({backlog.pending} pending)")
@@ -53,8 +55,10 @@ def decide(
     wanted = _wanted(backlog, most)
     if drains.running >= wanted:
         return Wait(f"enough drains running: {drains.running} of {most} ({due})")
-    if limit > WORTH_STARTING:
-        return Wait(f"waiting for the rate limit: {_seconds(limit)} ({due})")
+    if limit.wait > WORTH_STARTING:
+        if limit.hold is not None:
+            return Wait(f"{limit.hold}; {HOW_TO_END} ({due})")
+        return Wait(f"waiting for the rate limit: {_seconds(limit.wait)} ({due})")
     pause = pause_after(drains.failed_in_a_row)
     # A failure still to come: the clock was set back, and nobody waits for it to catch up.
     if drains.since_failure is not None and timedelta(0) <= drains.since_failure < pause:
@@ -82,8 +86,10 @@ def _closed(backlog: Backlog) -> str | None:
     if state.is_paused:
         return f"the queue is paused since {_at(state.paused_since)} by {state.paused_by}"
     breaker = state.breaker
-    if allowed_jobs(breaker, backlog.at, 1):
+    if breaker.status is BreakerStatus.CLOSED or breaker.is_probe_due(backlog.at):
         return None
+    if breaker.is_outage:
+        return str(breaker)
     if breaker.status is BreakerStatus.HALF_OPEN:
         trial = "one job is being tried"
     else:

@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from embed_pipeline.domain.allowance import Allowance
 from embed_pipeline.domain.breaker import Breaker
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.job import Job, JobStatus, Lease, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.metrics import QueueState
-from embed_pipeline.domain.rate_window import Grant
+from embed_pipeline.domain.rate_window import Grant, LimiterState
 from embed_pipeline.domain.results import (
     Beat,
     BulkReport,
@@ -28,6 +30,7 @@ from embed_pipeline.domain.results import (
     LoadedEntity,
     RecoveredJob,
 )
+from embed_pipeline.domain.vector import Vector
 
 
 class Embedder(Protocol):
@@ -78,21 +81,32 @@ class JobStore(Protocol):
         ...
 
     async def heartbeat(self, leases: Sequence[Lease], *, duration: timedelta) -> Beat:
-        """Extend the leases that are still held, and say which are lost or cancelled."""
+        """Extend the leases that are still held; say which are lost, cancelled or settled."""
         ...
 
     async def check(self, leases: Sequence[Lease]) -> Beat:
         """Say which leases are still held; changes nothing."""
         ...
 
-    async def load(self, leases: Sequence[Lease]) -> list[LoadedEntity]:
-        """Read the entities; jobs of vanished or newer ones are cancelled at once."""
+    async def load(
+        self, leases: Sequence[Lease], *, longest: int | None = None
+    ) -> list[LoadedEntity]:
+        """Read the entities; jobs of vanished or newer ones are cancelled at once.
+
+        Of texts with more than ``longest`` characters only the size is read; without it, of texts
+        with more than their share of what is read in one go. Raises ``TooMuchAtOnceError`` where
+        the database has no time or memory for so many.
+        """
         ...
 
     async def find_vectors(
         self, hashes: Sequence[str], *, model: str, dimensions: int
-    ) -> Mapping[str, Sequence[float]]:
+    ) -> Mapping[str, Vector]:
         """Vectors of texts that were embedded before, by hash."""
+        ...
+
+    async def find_forced(self, leases: Sequence[Lease]) -> set[Lease]:
+        """Leases of jobs that are to ask the provider, whatever vectors the graph has."""
         ...
 
     async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
@@ -151,6 +165,10 @@ class QueueAdmin(Protocol):
         """Read a page of jobs, ordered by id, beginning after the id ``after``."""
         ...
 
+    async def find_expired(self, *, limit: int = 100, grace: timedelta = timedelta(0)) -> list[Job]:
+        """Read the jobs whose leases have expired, the oldest expiry first; changes nothing."""
+        ...
+
     async def counts(self) -> Mapping[JobStatus, int]:
         """How many jobs each state has; zero where none."""
         ...
@@ -171,20 +189,20 @@ class QueueSwitch(Protocol):
         """Give out no more leases; what is leased goes on."""
         ...
 
-    async def resume(self) -> None:
-        """Give out leases again."""
+    async def resume(self, *, close_breaker: bool = False) -> None:
+        """Give out leases again; an open breaker holds on unless it is closed with it."""
         ...
 
     async def state(self) -> QueueState:
         """Say whether the queue is paused and how the breaker stands."""
         ...
 
-    async def open_breaker(self, reason: str) -> Breaker:
-        """Stop all leases after a global fault."""
+    async def open_breaker(self, reason: str, *, is_outage: bool = False) -> Breaker:
+        """Stop all leases after a global fault, or while the provider is down."""
         ...
 
     async def close_breaker(self) -> None:
-        """The probe has worked, or an operator knows better."""
+        """The probe has worked."""
         ...
 
 
@@ -199,6 +217,27 @@ class RateLimiter(Protocol):
         """Say whether a request would be granted now; counts nothing."""
         ...
 
-    async def hold(self, pause: timedelta) -> None:
-        """Grant nothing for so long: the provider has asked for it."""
+    async def hold(self, pause: timedelta, *, owner: str, said: str) -> Grant:
+        """Grant nothing for so long, as far as that is allowed: the provider has asked for it.
+
+        Args:
+            pause: what it wants.
+            owner: whom it told.
+            said: its words, as they may be shown.
+
+        Returns:
+            How long everybody waits now.
+        """
+        ...
+
+    async def learn(self, allowance: Allowance) -> None:
+        """Grant no more than the provider says is left."""
+        ...
+
+    async def read(self) -> LimiterState:
+        """Say how the limiter stands; changes nothing."""
+        ...
+
+    async def clear(self) -> Hold | None:
+        """End a pause that the provider has asked for; what was granted still counts."""
         ...

@@ -8,6 +8,7 @@ USD_PER_MILLION_TOKENS: Final = {
     "text-embedding-3-small": 0.02,
     "text-embedding-3-large": 0.13,
     "text-embedding-ada-002": 0.10,
+    "use-multilingual-3": 0.0,
     "wordllama-256": 0.0,
 }
 

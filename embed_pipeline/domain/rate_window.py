@@ -8,11 +8,15 @@ twice its limit through an interval: full at its start, refilled until its end.
 """
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from embed_pipeline.domain.allowance import Allowance, Left
+from embed_pipeline.domain.holds import LONGEST_HOLD, Hold, Origin, clamped
 
 SLICES: Final = 50
 _LONGEST_MARGIN_MS: Final = 1_000
+_MOST_MS: Final = timedelta.max // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +55,40 @@ class Window:
     not_before_ms: int = 0
     held_at_ms: int = 0
     """When ``not_before_ms`` was decided."""
+    asked_ms: int = 0
+    """How long a pause the provider wanted then."""
+    origin: Origin | None = None
+    left_requests: "Rest | None" = None
+    """What the provider says is left; the same for tokens."""
+    left_tokens: "Rest | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """So much of the provider's limit may be used before ``until_ms``, when it is whole again."""
+
+    amount: int
+    until_ms: int
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether it still says something; never for longer than a pause may last."""
+        return now_ms < self.until_ms <= now_ms + _ms(LONGEST_HOLD)
+
+    def less(self, amount: int) -> "Rest":
+        """After so much was used."""
+        return replace(self, amount=max(0, self.amount - amount))
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The answer to a wish: ``wait`` is zero when it was granted, for a request sent soon."""
+    """The answer to a wish: ``wait`` is zero when it was granted, for a request sent soon.
+
+    ``hold`` says who is to blame for a wait that the provider has asked for.
+    """
 
     wait: timedelta
     good_for: timedelta = timedelta(0)
+    hold: Hold | None = None
 
     @property
     def is_granted(self) -> bool:
@@ -66,29 +96,127 @@ class Grant:
         return not self.wait
 
 
-def hold(window: Window, *, pause_ms: int, now_ms: int) -> Window:
-    """Grant nothing for so long; a longer pause that was decided before stays."""
-    if window.not_before_ms >= now_ms + pause_ms:
+@dataclass(frozen=True, slots=True)
+class LimiterState:
+    """How a limiter stands at one time, for people."""
+
+    name: str
+    at: datetime
+    limits: RateLimits
+    requests: int
+    """Granted in the window that ends now; the same for tokens."""
+    tokens: int
+    wait: timedelta
+    """Until the next request is granted; zero if it would be now."""
+    hold: Hold | None
+
+
+def hold(window: Window, *, pause_ms: int, now_ms: int, origin: Origin | None = None) -> Window:
+    """Grant nothing for so long; a longer pause that was decided before stays.
+
+    Invariant: no pause is longer than ``clamped`` grants, whoever asks.
+    """
+    granted_ms = _ms(clamped(_duration(pause_ms)))
+    if window.not_before_ms >= now_ms + granted_ms:
         return window
-    return replace(window, not_before_ms=now_ms + pause_ms, held_at_ms=now_ms)
+    return replace(
+        window,
+        not_before_ms=now_ms + granted_ms,
+        held_at_ms=now_ms,
+        asked_ms=min(pause_ms, _MOST_MS),
+        origin=origin,
+    )
+
+
+def learnt(window: Window, allowance: Allowance, *, now_ms: int) -> Window:
+    """Remember what the provider says is left.
+
+    Answers come in any order, and what was granted since is not in them: while an earlier word
+    holds, the smaller amount and the later end do.
+    """
+    return replace(
+        window,
+        left_requests=_smaller(window.left_requests, allowance.requests, now_ms),
+        left_tokens=_smaller(window.left_tokens, allowance.tokens, now_ms),
+    )
+
+
+def _smaller(known: Rest | None, said: Left | None, now_ms: int) -> Rest | None:
+    known = known if known and known.holds(now_ms) else None
+    if said is None:
+        return known
+    new = Rest(said.amount, now_ms + _ms(clamped(said.resets_in)))
+    if known is None:
+        return new
+    return Rest(min(known.amount, new.amount), max(known.until_ms, new.until_ms))
+
+
+def released(window: Window) -> Window:
+    """End a pause; what was granted still counts."""
+    return replace(
+        window,
+        not_before_ms=0,
+        held_at_ms=0,
+        asked_ms=0,
+        origin=None,
+        left_requests=None,
+        left_tokens=None,
+    )
+
+
+def hold_of(window: Window, *, now_ms: int) -> Hold | None:
+    """The pause that lasts; the window is ``followed``."""
+    if window.not_before_ms <= now_ms:
+        return None
+    return Hold(
+        since=_moment(window.held_at_ms),
+        until=_moment(window.not_before_ms),
+        asked=_duration(window.asked_ms),
+        origin=window.origin,
+    )
+
+
+def state_of(window: Window, limits: RateLimits, *, name: str, now_ms: int) -> LimiterState:
+    """Read a window that is ``followed``."""
+    alive = [part for part in window.slices if _forgotten_at(part, limits) > now_ms]
+    return LimiterState(
+        name=name,
+        at=_moment(now_ms),
+        limits=limits,
+        requests=sum(part.requests for part in alive),
+        tokens=sum(part.tokens for part in alive),
+        wait=take(window, limits, now_ms=now_ms)[1].wait,
+        hold=hold_of(window, now_ms=now_ms),
+    )
 
 
 def followed(window: Window, limits: RateLimits, *, now_ms: int) -> Window:
     """Go along with a clock that was set back: what lies ahead counts as if it were now.
 
     So no interval gets more than the limit, and nobody waits longer than a whole interval (or
-    pause) from now. The result must be kept, or the wait begins anew with every look.
+    pause) from now. A pause that nobody would be granted, because another version or a hand wrote
+    it, is cut to one that is. The result must be kept, or the wait begins anew with every look.
     """
     current = now_ms - now_ms % limits.slice_ms
     ahead = [part for part in window.slices if part.start_ms > current]
-    if window.held_at_ms > now_ms:
-        pause = window.not_before_ms - window.held_at_ms
-        window = replace(window, not_before_ms=now_ms + pause, held_at_ms=now_ms)
+    if window.not_before_ms > now_ms:
+        window = _believable(window, now_ms=now_ms)
     if not ahead:
         return window
     past = window.slices[: -len(ahead)]
     merged = Slice(current, sum(s.requests for s in ahead), sum(s.tokens for s in ahead))
     return replace(window, slices=(*past, merged))
+
+
+def _believable(window: Window, *, now_ms: int) -> Window:
+    pause_ms = window.not_before_ms - window.held_at_ms
+    held_at_ms = min(window.held_at_ms, now_ms)
+    return replace(
+        window,
+        not_before_ms=held_at_ms + _ms(clamped(_duration(pause_ms))),
+        held_at_ms=held_at_ms,
+        asked_ms=min(max(window.asked_ms, pause_ms), _MOST_MS),
+    )
 
 
 def take(
@@ -102,7 +230,8 @@ def take(
     current = now_ms - now_ms % limits.slice_ms
     alive = tuple(s for s in window.slices if _forgotten_at(s, limits) > now_ms)
     if window.not_before_ms > now_ms:
-        return replace(window, slices=alive), _wait(window.not_before_ms - now_ms)
+        wait = _duration(window.not_before_ms - now_ms)
+        return replace(window, slices=alive), Grant(wait, hold=hold_of(window, now_ms=now_ms))
     requests = sum(s.requests for s in alive)
     spent = sum(s.tokens for s in alive)
     free_at = now_ms
@@ -111,8 +240,16 @@ def take(
             break
         requests, spent = requests - oldest.requests, spent - oldest.tokens
         free_at = _forgotten_at(oldest, limits)
+    for rest, wanted in ((window.left_requests, 1), (window.left_tokens, tokens)):
+        if rest and rest.holds(now_ms) and wanted > rest.amount:
+            free_at = max(free_at, rest.until_ms)
     if free_at > now_ms:
-        return replace(window, slices=alive), _wait(free_at - now_ms)
+        return replace(window, slices=alive), Grant(_duration(free_at - now_ms))
+    window = replace(
+        window,
+        left_requests=window.left_requests and window.left_requests.less(1),
+        left_tokens=window.left_tokens and window.left_tokens.less(tokens),
+    )
     granted = Grant(timedelta(0), timedelta(milliseconds=limits.margin_ms))
     if alive and alive[-1].start_ms == current:
         last = alive[-1]
@@ -131,9 +268,13 @@ def _forgotten_at(part: Slice, limits: RateLimits) -> int:
     return part.start_ms + limits.slice_ms + limits.margin_ms + _ms(limits.interval)
 
 
-def _wait(milliseconds: int) -> Grant:
-    return Grant(timedelta(milliseconds=milliseconds))
-
-
 def _ms(duration: timedelta) -> int:
     return duration // timedelta(milliseconds=1)
+
+
+def _duration(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=max(0, min(milliseconds, _MOST_MS)))
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + _duration(milliseconds)

@@ -1,9 +1,11 @@
 """Takes secrets, and texts of entities, out of what is said and stored about a failure."""
 
+import json
 import re
 import traceback
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import quote, unquote, urlsplit
 
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.domain.printable import one_line
@@ -22,6 +24,18 @@ _PATTERNS: Final = (
         r"([\"']?\s*[=:]\s*)(?!\d+\b)(\"[^\"]*\"|'[^']*'|[^\s,;)}]+)"
     ),
 )
+
+_SECRET_NAME: Final = re.compile(
+    r"KEY|SECRET|TOKEN|PASSW(?:OR)?D|PASSPHRASE|CREDENTIAL|PRIVATE|AUTH|DSN|CONNECTION_STRING"
+    r"|CONN_STR|(?:^|_)(?:PASS|PWD|PAT|SAS|JWT|COOKIE|SALT)(?:_|$)",
+    re.IGNORECASE,
+)
+_NAME_OF_A_PLACE: Final = re.compile(r"_(?:FILE|PATH|DIR|SOCK|SOCKET)$", re.IGNORECASE)
+_SHORTEST_SECRET: Final = 8
+_PIECE: Final = re.compile(r"""[^\s"',;{}]+""")
+_SHORTEST_PART: Final = 16
+_ORDINARY: Final = re.compile(r"[A-Za-z]{1,11}|[0-9.]{1,11}")
+"""A word or a number that is no secret for certain: masking it would make messages unreadable."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _ESCAPED: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|[nrtbfv])")
@@ -46,9 +60,53 @@ which with without you your
 _KEPT: Final = frozenset(_PROVIDERS_WORDS.split())
 
 
+def secrets_of(variables: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Every value of an environment that must not be shown, in every spelling.
+
+    By the name of its variable, whoever it belongs to; and passwords inside addresses.
+    """
+    found: set[str] = set()
+    for name, value in variables:
+        if _SECRET_NAME.search(name) and not _NAME_OF_A_PLACE.search(name):
+            found |= {value.strip(), *_parts_of(value)}
+        elif "://" in value and "@" in value:
+            found |= _passwords_in(value)
+    return spellings(
+        secret
+        for secret in found
+        if len(secret) >= _SHORTEST_SECRET and not _ORDINARY.fullmatch(secret)
+    )
+
+
+def _parts_of(value: str) -> set[str]:
+    """The secrets inside a key in several lines, a JSON document or a connection string."""
+    pieces = _PIECE.findall(value)
+    pieces += [piece.partition("=")[2] for piece in pieces]
+    return {piece for piece in pieces if len(piece) >= _SHORTEST_PART}
+
+
+def _passwords_in(address: str) -> set[str]:
+    try:
+        password = urlsplit(address).password or ""
+    except ValueError:
+        return set()
+    return {password, unquote(password)}
+
+
+def spellings(secrets: Iterable[str]) -> tuple[str, ...]:
+    """Secrets as they are, and as JSON, Python and addresses write them."""
+    spelled = {
+        spelling: None
+        for secret in secrets
+        for spelling in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, ""))
+    }
+    return tuple(spelled)
+
+
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Mask known secrets, and everything that looks like one."""
-    for secret in secrets:
+    # The longest first: one that is part of another would leave that in pieces.
+    for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= 4:
             text = text.replace(secret, MASK)
     key, scheme, userinfo, assignment = _PATTERNS
@@ -72,6 +130,23 @@ def without_words_of(texts: Iterable[str], message: str) -> str:
         return MASK if folded not in _KEPT and _stands_in(folded, sent) else word[0]
 
     return _REPEATED.sub(MASK, _WORD.sub(judged, _ESCAPED.sub(_unescaped, message)))
+
+
+def words_beside(texts: Iterable[str], message: str) -> frozenset[str]:
+    """The words of a provider's message that stand in no text it was sent; without numbers.
+
+    Two messages that quote different texts, or count them, have the same.
+    """
+    # Each word after a blank: a quotation may end inside a word, but it begins with one.
+    sent = " ".join(["", *_WORD.findall("\n".join(texts).casefold())])
+
+    def is_own(word: str) -> bool:
+        if len(word) == 1 or any(character.isdigit() for character in word):
+            return False
+        return f" {word}" not in sent if word.isascii() else not _stands_in(word, sent)
+
+    words = (word.casefold() for word in _WORD.findall(_ESCAPED.sub(_unescaped, message)))
+    return frozenset(word for word in words if is_own(word))
 
 
 def _stands_in(word: str, sent: str) -> bool:
@@ -103,15 +178,20 @@ def stack_of(error: BaseException) -> str:
     chain: BaseException | None = error
     while chain is not None:
         frames = traceback.format_tb(chain.__traceback__)
-        lines[:0] = [*frames, f"{_described(chain)}\n", *(["\n"] if lines else [])]
+        lines[:0] = [*frames, f"{described(chain)}\n", *(["\n"] if lines else [])]
         hidden = chain.__suppress_context__
         chain = chain.__cause__ or (None if hidden else chain.__context__)
     return "".join(lines)
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
+    """The kind of an error, and its words if they are ours."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, EmbedPipelineError):
         return f"{name}: {error}"
+    if isinstance(error, BaseExceptionGroup):
+        return f"{name} of {', '.join(map(described, error.exceptions))}"
     code = getattr(error, "code", None)
+    if isinstance(error, OSError):
+        code = error.strerror
     return f"{name} ({one_line(code)})" if isinstance(code, str) else name

@@ -1,6 +1,6 @@
 """What the worker hands to the store, and what it hears back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -8,15 +8,20 @@ from typing import Any
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob
+from embed_pipeline.domain.vector import Vector
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseBatch:
-    """The jobs a lease gave out; ``refusal`` says why a closed queue gave none."""
+    """The jobs a lease gave out; ``refusal`` says why a closed queue gave none.
+
+    ``is_probe``: whoever asked is to find out whether the provider is back, with a harmless word.
+    """
 
     jobs: tuple[LeasedJob, ...] = ()
     lock_until: datetime | None = None
     refusal: str | None = None
+    is_probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class Beat:
     held: tuple[Lease, ...] = ()
     cancelled: tuple[Lease, ...] = ()
     lost: tuple[Lease, ...] = ()
+    settled: Mapping[Lease, str] = field(default_factory=dict)
+    """Ended by a call under the lease itself, and how: nobody has taken them away."""
     lock_until: datetime | None = None
 
 
@@ -36,6 +43,8 @@ class EntityFate(StrEnum):
     SUPERSEDED = "superseded"
     GONE = "gone"
     """There is none, or there are several that differ."""
+    LONG = "long"
+    """Its text is longer than was asked for; only its size was read."""
     FENCED = "fenced"
     """The lease is no longer current, so nobody looked."""
 
@@ -47,6 +56,8 @@ class LoadedEntity:
     lease: Lease
     fate: EntityFate
     properties: Mapping[str, Any] = field(default_factory=dict)
+    size: int = 0
+    """Characters of its text properties, as far as they are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ class Completion:
     """A vector for a leased job; ``None`` removes the old one, for an entity without text."""
 
     lease: Lease
-    vector: Sequence[float] | None
+    vector: Vector | None
     text_hash: str
     tokens: int | None = None
     tokens_in: int | None = None
@@ -82,7 +93,10 @@ class CompletionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a leased job could not be embedded; ``is_pinned`` when bisecting found it guilty."""
+    """Why a leased job could not be embedded; ``is_pinned`` when bisecting found it guilty.
+
+    ``is_outage`` when nothing at all could be embedded: the job is given back with its attempt.
+    """
 
     lease: Lease
     category: ErrorCategory
@@ -90,6 +104,7 @@ class Failure:
     stack: str = ""
     text_hash: str | None = None
     is_pinned: bool = False
+    is_outage: bool = False
 
 
 class FailureOutcome(StrEnum):
@@ -113,6 +128,14 @@ class RecoveredJob:
     status: JobStatus
     attempts: int
 
+    @property
+    def line(self) -> str:
+        """What whoever takes a lease away says about it."""
+        return (
+            f"job={self.job_id} recovered from owner={self.former_owner} "
+            f"last_heartbeat={self.last_heartbeat} now={self.status.value} attempts={self.attempts}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class BulkReport:
@@ -132,3 +155,16 @@ class PurgeReport:
     failed_batches: int
     used_apoc: bool
     is_dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An entity and how near it is: 1 is the same direction, 0 the opposite."""
+
+    uid: str
+    type: str | None
+    score: float
+    text: str
+    """What the entity's vector was made of, if nobody has changed it since; a long one is cut."""
+    sentence: str | None = None
+    """The part of the text that is nearest to the question."""

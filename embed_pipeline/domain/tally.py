@@ -1,17 +1,27 @@
 """Counts what a scan finds, a page at a time."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from embed_pipeline.domain.coverage import Coverage, CoverageKey, EntityReading, ReconcilePage
+from embed_pipeline.domain.contents import Contents
+from embed_pipeline.domain.coverage import (
+    MOST_EXAMPLES,
+    MOST_NAMES,
+    Coverage,
+    CoverageKey,
+    ReconcilePage,
+)
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.judging import EntityReading
+from embed_pipeline.domain.keys import KeyValue, Unfit
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 
 LONGEST_NAME: Final = 100
 """Characters of a type or model that are kept: anybody may have written them."""
 _LIVE: Final = (JobStatus.PENDING, JobStatus.PROCESSING)
+_WAITED_FOR: Final = (Coverage.MISSING, Coverage.STALE, Coverage.WRONG_MODEL, Coverage.FOREIGN)
 
 
 @dataclass(slots=True)
@@ -21,7 +31,13 @@ class Tally:
     rows: Counter[CoverageKey] = field(default_factory=Counter)
     dimensions: Counter[int] = field(default_factory=Counter)
     waiting: int = 0
+    forced: int = 0
     truncated: int = 0
+    oversized: int = 0
+    oversized_names: list[str] = field(default_factory=list)
+    contents: Contents = field(default_factory=Contents)
+    unfit: Counter[Unfit] = field(default_factory=Counter)
+    unfit_names: defaultdict[Unfit, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, reading: EntityReading, found: Coverage) -> None:
         """Count one entity."""
@@ -32,14 +48,39 @@ class Tally:
         if found is Coverage.CURRENT:
             is_completed = reading.job_status is JobStatus.COMPLETED
             self.truncated += is_completed and reading.is_truncated
-        elif found is not Coverage.UNEMBEDDABLE:
+        elif found in _WAITED_FOR:
             self.waiting += reading.job_status in _LIVE
+        if reading.unfit is not None:
+            self._explain(reading.unfit, 1, [reading.uid])
+        if reading.is_cut:
+            self._name(reading.uid)
+
+    def add_unfit(self, reason: Unfit, number: int, examples: Iterable[str]) -> None:
+        """Count entities of which no more is known than why they cannot be embedded."""
+        self.rows[CoverageKey("", None, Coverage.UNEMBEDDABLE)] += number
+        self._explain(reason, number, examples)
+
+    def add_unreadable(self, uid: str, number: int) -> None:
+        """Count entities whose text the database cannot hand out."""
+        self.add_unfit(Unfit.UNREADABLE, number, [uid])
+        self._name(uid)
+
+    def _explain(self, reason: Unfit, number: int, examples: Iterable[str]) -> None:
+        self.unfit[reason] += number
+        names = self.unfit_names[reason]
+        names += [name[:LONGEST_NAME] for name in examples][: MOST_EXAMPLES - len(names)]
+
+    def _name(self, uid: str) -> None:
+        self.oversized += 1
+        if len(self.oversized_names) < MOST_NAMES:
+            self.oversized_names.append(str(uid)[:LONGEST_NAME])
 
     def page(
         self,
         *,
-        cursor: str | None,
-        orphaned: int,
+        cursor: KeyValue | None,
+        orphaned: int = 0,
+        cleared: int = 0,
         enqueued: Mapping[EnqueueOutcome, int],
     ) -> ReconcilePage:
         """What the page comes to."""
@@ -52,8 +93,15 @@ class Tally:
             coverage={kind: coverage[kind] for kind in Coverage},
             waiting=self.waiting,
             orphaned=orphaned,
+            cleared=cleared,
+            forced=self.forced,
             enqueued=enqueued,
             rows=dict(self.rows),
             truncated=self.truncated,
             dimensions=dict(self.dimensions),
+            oversized=self.oversized,
+            oversized_names=tuple(self.oversized_names),
+            contents=self.contents,
+            unfit=dict(self.unfit),
+            unfit_names={reason: tuple(names) for reason, names in self.unfit_names.items()},
         )

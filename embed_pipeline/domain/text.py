@@ -7,16 +7,31 @@ vectors for the same text.
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
-from embed_pipeline.domain.entity import EntityShape, template_names
+from embed_pipeline.domain.entity import (
+    TEMPLATE_BRACES,
+    TEMPLATE_PART,
+    EntityShape,
+    template_names,
+)
+from embed_pipeline.domain.keys import whole_number
 
 RECIPE: Final = "memento-1"
 """Part of the hash: a new recipe makes every vector stale."""
 DEEPEST: Final = 100
 """Levels of JSON that are read. How deep Python itself can go depends on who calls, and the worker
 and the store must come to the same text."""
+
+LONGEST_TEXT: Final = 2**20
+"""Characters of one property that are read; what is behind them is as good as not there, for the
+hash too. No model can use more: 8,191 tokens of at most 128 bytes."""
+CHARACTERS_AT_ONCE: Final = 2**23
+"""Characters of all the texts that are read in one go. Texts are of any size, so neither the scan
+nor a drain may count on so many entities being small."""
+
+Owner = TypeVar("Owner")
 
 Render = Callable[[Mapping[str, Any]], str]
 """Properties of an entity in, text out; pure."""
@@ -28,7 +43,8 @@ Fingerprint = Callable[[Mapping[str, Any]], str]
 def memento_text(properties: Mapping[str, Any], shape: EntityShape | None = None) -> str:
     """Name, type and observations, one per line, as the Memento memory server writes them."""
     shape = shape or EntityShape()
-    lines = [f"Name: {properties.get(shape.key) or ''}"]
+    key = properties.get(shape.key)
+    lines = [f"Name: {'' if key is None else _written(key)}"]
     if kind := properties.get(shape.type):
         lines.append(f"Type: {kind}")
     if observations := read_observations(properties.get(shape.observations)):
@@ -38,11 +54,11 @@ def memento_text(properties: Mapping[str, Any], shape: EntityShape | None = None
 
 def template_text(properties: Mapping[str, Any], template: str) -> str:
     """Fill a template with properties; what is missing is empty, a list has one entry per line."""
-    values = {
-        name: "\n".join(read_observations(properties.get(name)))
+    values = TEMPLATE_BRACES | {
+        f"{{{name}}}": "\n".join(read_observations(properties.get(name)))
         for name in template_names(template)
     }
-    return unicodedata.normalize("NFC", template.format_map(values))
+    return unicodedata.normalize("NFC", TEMPLATE_PART.sub(lambda part: values[part[0]], template))
 
 
 def render_for(shape: EntityShape) -> Render:
@@ -73,8 +89,16 @@ def read_observations(value: Any) -> list[str]:
     if value is None:
         return []
     items = value if isinstance(value, (list, tuple)) else [value]
+    return [_written(item) for item in items]
+
+
+def _written(value: Any) -> str:
+    """A value as people write it: a whole number without the point that JavaScript gives it."""
+    if isinstance(value, str):
+        return value
+    whole = whole_number(value)
     # Dates, points and bytes have no JSON.
-    return [item if isinstance(item, str) else json.dumps(item, default=str) for item in items]
+    return json.dumps(value if whole is None else whole, default=str)
 
 
 _NOT_JSON: Final = object()
@@ -97,8 +121,31 @@ def _is_shallow(value: Any, levels: int) -> bool:
     return True
 
 
+def share_of(entities: int) -> int:
+    """Characters that each of so many texts may have to be read in one go."""
+    return CHARACTERS_AT_ONCE // max(1, entities)
+
+
+def pages_by_size(sized: Iterable[tuple[Owner, int]]) -> Iterator[list[Owner]]:
+    """Put together what can be read in one go, in order; what is too long for that comes alone."""
+    page: list[Owner] = []
+    room = CHARACTERS_AT_ONCE
+    for owner, size in sized:
+        if page and size > room:
+            yield page
+            page, room = [], CHARACTERS_AT_ONCE
+        page.append(owner)
+        room -= size
+    if page:
+        yield page
+
+
 def text_hash(text: str, *, recipe: str = RECIPE) -> str:
-    """Hash of recipe and text: 128 bits of SHA-256, which Neo4j stores inside the node's record."""
+    """Hash of recipe and text: 128 bits of SHA-256, which Neo4j stores inside the node's record.
+
+    All blank texts have the same: there is nothing to embed in any of them.
+    """
+    text = text if text.strip() else ""
     digest = hashlib.sha256(f"{recipe}\0{text}".encode(errors="surrogatepass"))
     return digest.hexdigest()[:32]
 

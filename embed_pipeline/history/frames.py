@@ -11,7 +11,13 @@ from embed_pipeline.history.records import Record
 
 CHUNK: Final = 1_000
 INDEX: Final = "at"
-WORST: Final = ("expired_leases", "without_lock", "seconds_since_recovery")
+WORST: Final = (
+    "expired_leases",
+    "without_lock",
+    "unadopted",
+    "seconds_since_recovery",
+    "hold_seconds",
+)
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:

@@ -11,25 +11,28 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 
 from dotenv import dotenv_values
 
 from embed_pipeline.local.config import HOST
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.files import exclusive
-from embed_pipeline.local.ports import check_port
-from embed_pipeline.local.process import command_line
+from embed_pipeline.local.leftovers import mark_of, marked_home
+from embed_pipeline.local.ports import check_port, listener_on
+from embed_pipeline.local.process_group import stop_group
+from embed_pipeline.local.rotating_log import RotatingLog
 from embed_pipeline.paths import ENV_FILE
 
 START_SECONDS: Final = 180
-STOP_SECONDS: Final = 60
 POLL_SECONDS: Final = 0.25
-LOOK_SECONDS: Final = 10
-"""Between two looks at the clock."""
+LOOK_SECONDS: Final = 1
+"""Between two looks at the clock and at whoever reads our output."""
 STEP_SECONDS: Final = 5
 """By which a clock is set back before anybody is disturbed."""
 LOG_TAIL_LINES: Final = 15
+LONGEST_LINE: Final = 100_000
+"""A line is copied in parts of so many characters; nobody keeps a longer one in memory."""
 ALARMING: Final = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b")
 
 LOCATIONS: Final = """
@@ -39,34 +42,25 @@ LOCATIONS: Final = """
 """
 
 
+class Writable(Protocol):
+    """Where text goes: a log, or a stream."""
+
+    def write(self, text: str, /) -> object:
+        """Write it."""
+        ...
+
+
 def check_ui_port(port: int) -> None:
     """Refuse to start beside another program on the same port."""
+    listener = listener_on(port)
+    home = marked_home(listener.pid) if listener else None
+    whose = f"It is the Dagster that 'make dev' of another project started ({home}). "
     check_port(
         port,
-        advice="The Dagster UI wants it. Stop the other program (another 'make dev'?), or choose "
-        f"another port: EMBED_PIPELINE_PORT={port + 1} make dev (or --port {port + 1}).",
+        advice=f"{whose if home else ''}The Dagster UI wants it. Stop the other program (another "
+        f"'make dev'?), or choose another port: EMBED_PIPELINE_PORT={port + 1} make dev "
+        f"(or --port {port + 1}).",
     )
-
-
-def stop_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
-    """Interrupt all of Dagster at once, so that runs give their leases back, and wait for it."""
-    try:
-        _signal_group(group, signal.SIGINT)
-        deadline = time.monotonic() + STOP_SECONDS
-        while _signal_group(group, 0) and time.monotonic() < deadline:
-            reap()
-            time.sleep(POLL_SECONDS)
-    finally:
-        # Also when a second Ctrl-C ended the wait; an ended group does not mind.
-        _signal_group(group, signal.SIGKILL)
-
-
-def _signal_group(group: int, number: int) -> bool:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
 
 
 class DagsterProcess:
@@ -85,21 +79,19 @@ class DagsterProcess:
             project: the folder with ``dagster.yaml`` and ``workspace.yaml``.
             home: where Dagster keeps everything it writes.
             port: of the web server.
-            on_alarm: is given a line of the log.
+            on_alarm: is given a line of the log; it must neither raise nor wait.
         """
         self.url = f"http://{HOST}:{port}"
         self.home = home
         self.log_file = home / "dagster.log"
         _link_configuration(project, home)
-        self._environment = {**_environment(project), "DAGSTER_HOME": str(home)}
+        self._environment = {**_environment(project), "DAGSTER_HOME": str(home), **mark_of(home)}
         is_ahead = _is_ahead(self.log_file)
-        log = self.log_file.open("a", encoding="utf-8")
-        prepare_storage(home, environment=self._environment, log=log, again=is_ahead)
-        dg = Path(sys.executable).with_name("dg")
+        self._log = RotatingLog(self.log_file, on_trouble=on_alarm)
+        prepare_storage(home, environment=self._environment, log=self._log, again=is_ahead)
         self._process = subprocess.Popen(
-            [str(dg), "dev", "-w", _workspace(project), "-h", HOST, "-p", str(port)],
-            # Not the project's folder: Dagster lets a .env in its folder win over the
-            # environment, the other way round than everything else.
+            dagster_command(project, port),
+            # Not the project's folder: whatever Dagster writes stays in one place.
             cwd=home,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -111,14 +103,8 @@ class DagsterProcess:
             preexec_fn=_listen_to_signals,
         )
         threading.Thread(
-            target=_copy, args=(self._process.stdout, log, on_alarm), daemon=True
+            target=_copy, args=(self._process.stdout, self._log, on_alarm), daemon=True
         ).start()
-
-    @staticmethod
-    def stop_leftover(group: int, *, project: Path) -> None:
-        """End the Dagster of a session that died, unless the number belongs to somebody else."""
-        if _workspace(project) in command_line(group):
-            stop_group(group)
 
     def wait_until_loaded(self) -> None:
         """Wait for the web server and for the code location.
@@ -139,16 +125,20 @@ class DagsterProcess:
             f"Dagster did not answer within {START_SECONDS} seconds.\n{self._log_tail()}"
         )
 
-    def wait(self) -> None:
-        """Wait until Dagster ends by itself; help its sensors over a clock that is set back."""
+    def wait(self, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until ``is_over`` or Dagster ends by itself; say whether it still runs.
+
+        Meanwhile its sensors are helped over a clock that is set back.
+        """
         offset = time.time() - time.monotonic()
         while self._is_running_after(LOOK_SECONDS):
+            if is_over():
+                return True
             before, offset = offset, time.time() - time.monotonic()
             if offset < before - STEP_SECONDS:
-                with self.log_file.open("a", encoding="utf-8") as log:
-                    log.write(f"the clock was set back by {before - offset:.0f} s\n")
-                    log.flush()
-                    prepare_storage(self.home, environment=self._environment, log=log, again=True)
+                self._log.write(f"the clock was set back by {before - offset:.0f} s\n")
+                prepare_storage(self.home, environment=self._environment, log=self._log, again=True)
+        return False
 
     @property
     def group(self) -> int:
@@ -187,7 +177,7 @@ class DagsterProcess:
 
 
 def prepare_storage(
-    home: Path, *, environment: Mapping[str, str], log: IO[str], again: bool = False
+    home: Path, *, environment: Mapping[str, str], log: Writable, again: bool = False
 ) -> None:
     """Let ``embed_pipeline.defs.preparing`` do its work, once, however many ask for it.
 
@@ -197,16 +187,28 @@ def prepare_storage(
     with exclusive(home / "storage.lock"):
         if again or not (home / "history").exists():
             prepare = [sys.executable, "-m", "embed_pipeline.defs.preparing"]
-            subprocess.run(prepare, cwd=home, env=environment, stdout=log, stderr=log, check=False)
+            done = subprocess.run(
+                prepare,
+                cwd=home,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+            log.write(done.stdout)
+
+
+def dagster_command(project: Path, port: int) -> list[str]:
+    """The program that starts web server, daemon and code location."""
+    dg = Path(sys.executable).with_name("dg")
+    return [str(dg), "dev", "-w", str(project / "workspace.yaml"), "-h", HOST, "-p", str(port)]
 
 
 def _is_ahead(file: Path) -> bool:
     """Say whether a file was written at a time still to come: the clock has gone back since."""
     return file.exists() and file.stat().st_mtime > time.time() + STEP_SECONDS
-
-
-def _workspace(project: Path) -> str:
-    return str(project / "workspace.yaml")
 
 
 def _link_configuration(project: Path, home: Path) -> None:
@@ -221,13 +223,13 @@ def _environment(project: Path) -> dict[str, str]:
     return {**{name: value for name, value in from_file.items() if value}, **os.environ}
 
 
-def _copy(output: IO[str], log: IO[str], on_alarm: Callable[[str], None]) -> None:
-    with log, output:
-        for line in output:
+def _copy(output: IO[str], log: RotatingLog, on_alarm: Callable[[str], None]) -> None:
+    with output:
+        while line := output.readline(LONGEST_LINE):
             log.write(line)
-            log.flush()
             if ALARMING.search(line):
                 on_alarm(line.rstrip())
+    log.close()
 
 
 def _listen_to_signals() -> None:

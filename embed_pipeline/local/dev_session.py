@@ -9,6 +9,7 @@ from pathlib import Path
 
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.files import write_private
+from embed_pipeline.paths import PRIVATE_UMASK, make_private
 
 
 class DevSession:
@@ -23,17 +24,12 @@ class DevSession:
         """Say whether Neo4j was started by us, or by a session that died."""
         return bool(self._started.get("neo4j"))
 
-    @property
-    def dagster_group(self) -> int | None:
-        """The process group of Dagster."""
-        return self._started.get("dagster_group")
-
-    def note(self, **started: int) -> None:
+    def note(self, *, neo4j: bool) -> None:
         """Remember, also over a ``kill -9``."""
-        self._started |= started
+        self._started["neo4j"] = neo4j
         write_private(self._notes, json.dumps(self._started))
 
-    def _read(self) -> dict[str, int]:
+    def _read(self) -> dict[str, bool]:
         try:
             return json.loads(self._notes.read_text())
         except (FileNotFoundError, ValueError):
@@ -44,10 +40,13 @@ class DevSession:
 def dev_session(folder: Path) -> Iterator[DevSession]:
     """Hold the project's session; the notes go when it has ended in order.
 
+    Everything that it and its children write is closed to other users, and so is what is there.
+
     Raises:
         LocalServerError: another one is running.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    umask = os.umask(PRIVATE_UMASK)
+    make_private(folder)
     notes = folder / "dev.json"
     # The kernel gives the lock back when its holder dies, however it dies.
     descriptor = os.open(folder / "dev.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -65,3 +64,4 @@ def dev_session(folder: Path) -> Iterator[DevSession]:
             notes.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
+        os.umask(umask)

@@ -1,6 +1,7 @@
 """The folder of one local server: its data, its logs, its password and its address."""
 
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -9,14 +10,15 @@ from tempfile import TemporaryDirectory
 from typing import Final
 from urllib.parse import urlsplit
 
+from embed_pipeline.local.admin_tool import AdminTool
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.files import write_private
-from embed_pipeline.local.java import java_environment
 
 USERNAME: Final = "neo4j"
 DATABASE: Final = "neo4j"
 ADMIN_TIMEOUT_SECONDS: Final = 120
 TEMPORARY_PREFIX: Final = ".first-start-"
+STAGING_PREFIX: Final = ".load-"
 
 
 class ServerHome:
@@ -32,6 +34,8 @@ class ServerHome:
         self.lock_file = self.folder / "lock"
         self.password_file = self.folder / "password"
         self.connection_file = self.folder / "connection.json"
+        self.data = self.folder / "data"
+        self._replaced = self.folder / "data.replaced"
         self.logs = self.folder / "logs"
         self.console_log = self.logs / "console.log"
 
@@ -101,8 +105,8 @@ class ServerHome:
             LocalServerError: the password of an existing database is lost.
         """
         self._remove_leftovers()
-        auth_file = self.folder / "data" / "dbms" / "auth.ini"
-        has_users = (self.folder / "data" / "databases" / "system").exists()
+        auth_file = self.data / "dbms" / "auth.ini"
+        has_users = (self.data / "databases" / "system").exists()
         if not self.password_file.exists():
             if has_users:
                 raise LocalServerError(
@@ -120,21 +124,13 @@ class ServerHome:
     def _write_auth_file(self, auth_file: Path, *, java: Path, jars: Path) -> None:
         # neo4j-admin writes in place; in a home of its own, so that a rename can follow.
         with TemporaryDirectory(dir=self.folder, prefix=TEMPORARY_PREFIX) as temporary:
-            command = [
-                java,
-                "-XX:TieredStopAtLevel=1",
-                "-cp",
-                f"{jars}/lib/*",
-                "org.neo4j.cli.AdminTool",
-                "dbms",
-                "set-initial-password",
-                # Read from the file: arguments are visible to every user of the machine.
-                f"@{self.password_file}",
-            ]
+            tool = AdminTool(java, jars)
+            # Read from the file: arguments are visible to every user of the machine.
+            secret = f"@{self.password_file}"
             try:
                 subprocess.run(
-                    command,
-                    env=java_environment() | {"NEO4J_HOME": temporary, "NEO4J_CONF": temporary},
+                    tool.command("dbms", "set-initial-password", secret),
+                    env=tool.environment(Path(temporary)),
                     capture_output=True,
                     text=True,
                     check=True,
@@ -149,8 +145,35 @@ class ServerHome:
                 ) from error
             Path(temporary, "data", "dbms", "auth.ini").replace(auth_file)
 
+    @property
+    def has_data(self) -> bool:
+        """Whether there is a database that could be dumped, or would be lost."""
+        return (self.data / "databases" / DATABASE).exists()
+
+    def adopt(self, new: Path) -> None:
+        """Put a folder with a database in the place of the data; users and triggers stay.
+
+        Two renames: ``settle`` undoes the first where the second has not happened.
+        """
+        if self.data.exists():
+            kept = shutil.ignore_patterns(DATABASE, "*_lock")
+            shutil.copytree(self.data, new, ignore=kept, dirs_exist_ok=True)
+            os.sync()
+            self.data.rename(self._replaced)
+        new.rename(self.data)
+        shutil.rmtree(self._replaced, ignore_errors=True)
+
+    def settle(self) -> None:
+        """Go back to the old data where a load was killed before the new ones were in place."""
+        if self._replaced.exists() and not self.data.exists():
+            self._replaced.rename(self.data)
+        shutil.rmtree(self._replaced, ignore_errors=True)
+        for leftover in self.folder.glob(f"{STAGING_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
     def _remove_leftovers(self) -> None:
-        """Remove what a start left that was killed half way."""
+        """Remove what a start left that was killed half way, or a load."""
+        self.settle()
         for leftover in self.folder.glob(f"{TEMPORARY_PREFIX}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         for file in (self.password_file, self.connection_file):

@@ -1,13 +1,15 @@
 """A real Neo4j with APOC as a background process of this user."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from embed_pipeline.local import process
+from embed_pipeline.local import backup, process
+from embed_pipeline.local.admin_tool import AdminTool
 from embed_pipeline.local.config import HOST, Memory, home_argument, server_command, write_config
 from embed_pipeline.local.errors import LocalServerError
 from embed_pipeline.local.files import exclusive
@@ -194,6 +196,38 @@ class Neo4jServer:
                 process.end(pid, argument=home_argument(self.home), patience=timeout)
             self._home.pid_file.unlink(missing_ok=True)
             return pid is not None
+
+    def dump(self, file: Path, *, force: bool = False) -> backup.Manifest:
+        """Write all data to one file that only this user can read.
+
+        Raises:
+            LocalServerError: the server runs, or the file cannot be written.
+        """
+        with self._stopped() as tool:
+            return backup.dump(self._home, tool, file, neo4j=self._lock.server, force=force)
+
+    def load(self, file: Path, *, force: bool = False) -> backup.Manifest:
+        """Put the data of a dump in the place of those that are there; the password stays.
+
+        Raises:
+            LocalServerError: the server runs, or the file is not fit; the old data stay.
+        """
+        with self._stopped() as tool:
+            return backup.load(self._home, tool, file, neo4j=self._lock.server, force=force)
+
+    @contextmanager
+    def _stopped(self) -> Iterator[AdminTool]:
+        """Keep everybody from starting the server, and hand over Neo4j's tool for that time."""
+        self._home.create()
+        with exclusive(self._home.lock_file):
+            if self._find() is not None:
+                raise LocalServerError(
+                    f"the server of {self.home} is running\nStop it first (embed-pipeline neo4j "
+                    "stop, or Ctrl-C in 'make dev'), or let this command do it: --restart."
+                )
+            java = self._java or bundled_java()
+            check_java(java)
+            yield AdminTool(java, ensure_jars(self._cache, lock=self._lock))
 
     def _find(self) -> int | None:
         return process.find(self._home.pid_file, argument=home_argument(self.home))

@@ -1,6 +1,7 @@
 """Which port is free, and what to do about one that is not."""
 
 import socket
+from typing import NamedTuple
 
 from embed_pipeline.local.config import HOST
 from embed_pipeline.local.errors import LocalServerError
@@ -12,6 +13,13 @@ CHOOSE_ANOTHER = (
 )
 
 
+class Listener(NamedTuple):
+    """A program that holds a port."""
+
+    pid: int
+    name: str
+
+
 def check_port(port: int, *, advice: str = CHOOSE_ANOTHER) -> None:
     """Make sure that a server can listen on ``port``.
 
@@ -20,7 +28,9 @@ def check_port(port: int, *, advice: str = CHOOSE_ANOTHER) -> None:
     """
     # Asking first: on macOS a bind to 127.0.0.1 succeeds beside a listener on all addresses.
     if answers(port):
-        raise LocalServerError(f"port {port} is taken: another program listens there.\n{advice}")
+        listener = listener_on(port)
+        who = f"{listener.name} (pid {listener.pid})" if listener else "another program"
+        raise LocalServerError(f"port {port} is taken: {who} listens there.\n{advice}")
     try:
         with socket.socket() as probe:
             # As Neo4j does; otherwise connections of the last run, still closing, count as taken.
@@ -29,6 +39,20 @@ def check_port(port: int, *, advice: str = CHOOSE_ANOTHER) -> None:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise LocalServerError(f"port {port} cannot be used: {reason}\n{advice}") from error
+
+
+def listener_on(port: int) -> Listener | None:
+    """Who listens on ``port``; None if nobody, or somebody that this user may not look at."""
+    import psutil
+
+    try:
+        for connection in psutil.net_connections(kind="tcp"):
+            is_listening = connection.status == psutil.CONN_LISTEN
+            if connection.pid and is_listening and connection.laddr[1:] == (port,):
+                return Listener(connection.pid, psutil.Process(connection.pid).name())
+    except psutil.Error:
+        pass
+    return None
 
 
 def answers(port: int) -> bool:

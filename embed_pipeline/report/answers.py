@@ -88,6 +88,8 @@ def _signs(history: History) -> Iterator[str]:
         wanted = history.objectives.coverage_percent
         current = latest(metrics, "coverage_percent")
         yield f"{current:.1f} % of the entities are current; {wanted:g} % are wanted."
+        if without := latest(metrics, "entities_empty_text"):
+            yield f"Entities without text, which have no vector and do not count: {without:,.0f}."
 
 
 def _failing(history: History) -> Answer:

@@ -1,50 +1,68 @@
 """The settings that say how the user's entities look."""
 
-from typing import Final
+from typing import Literal
 
-from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.entity import ALLOWED_NAME, EntityShape
 from embed_pipeline.settings.fields import QueueSettings
-from embed_pipeline.settings.types import Identifier, Template, setting
-
-ALLOWED_NAME: Final = "a name of letters, digits and _, not starting with a digit"
+from embed_pipeline.settings.types import Name, Template, setting
 
 
 class EntitySettings(QueueSettings):
     """Those of the queue, and label and properties of the nodes that get a vector."""
 
-    entity_label: Identifier = setting(
+    entity_label: Name = setting(
         "EMBED_ENTITY_LABEL", "Label of the nodes to embed.", ALLOWED_NAME, "Entity"
     )
-    entity_key: Identifier = setting(
+    entity_key: Name = setting(
         "EMBED_ENTITY_KEY", "Property that identifies an entity.", ALLOWED_NAME, "name"
     )
-    entity_version: Identifier = setting(
+    entity_version: Name = setting(
         "EMBED_ENTITY_VERSION", "Property with the version of an entity.", ALLOWED_NAME, "version"
     )
-    entity_valid_to: Identifier = setting(
+    entity_valid_to: Name = setting(
         "EMBED_ENTITY_VALID_TO",
         "Property that is set on outdated versions of an entity.",
         ALLOWED_NAME,
         "validTo",
     )
-    entity_vector: Identifier = setting(
+    entity_vector: Name = setting(
         "EMBED_ENTITY_VECTOR", "Property that holds the vector.", ALLOWED_NAME, "embedding"
     )
 
-    entity_type: Identifier = setting(
+    entity_type: Name = setting(
         "EMBED_ENTITY_TYPE", "Property with the type of an entity.", ALLOWED_NAME, "entityType"
     )
-    entity_observations: Identifier = setting(
+    entity_observations: Name = setting(
         "EMBED_ENTITY_OBSERVATIONS",
         "Property with the facts: a list, or a JSON list in a string.",
         ALLOWED_NAME,
         "observations",
     )
 
+    foreign_vectors: Literal["replace", "keep"] = setting(
+        "EMBED_FOREIGN_VECTORS",
+        "Vectors that others wrote: made anew, or left alone with their entities.",
+        "replace or keep",
+        "replace",
+    )
+    keep_old_vectors: Literal["true", "false"] = setting(
+        "EMBED_KEEP_OLD_VECTORS",
+        "Whether outdated versions of an entity keep their vectors.",
+        "true or false",
+        "false",
+    )
+
     entity_template: Template | None = setting(
         "EMBED_ENTITY_TEMPLATE",
         "Another text than name, type and observations, e.g. {title}: {abstract}.",
-        "a text with names of properties in braces, and braces for nothing else",
+        "a text with names of properties in braces; a brace that is meant is doubled",
+    )
+
+    vector_index: Name | None = setting(
+        "EMBED_VECTOR_INDEX",
+        "Name of the vector index that init makes; one that is there already on the same label and "
+        "property is used, whatever its name. If not set entity_embeddings.",
+        ALLOWED_NAME,
     )
 
     @property
@@ -59,4 +77,5 @@ class EntitySettings(QueueSettings):
             type=self.entity_type,
             observations=self.entity_observations,
             template=self.entity_template,
+            index=self.vector_index,
         )

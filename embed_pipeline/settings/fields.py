@@ -33,13 +33,19 @@ PRESETS: Final = {
 
 DEFAULT_LEASE: Final = timedelta(seconds=300)
 DEFAULT_DIMENSIONS: Final = 1536
+DEFAULT_ACCOUNT: Final = "default"
 
 
 class QueueSettings(BaseSettings):
     """The settings as read; the properties below are the values in effect."""
 
     model_config = SettingsConfigDict(
-        case_sensitive=True, env_ignore_empty=True, extra="ignore", frozen=True
+        case_sensitive=True,
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        # Only the last class of the line is ever made: the others need no validator of their own.
+        defer_build=True,
     )
 
     own_neo4j_uri: Neo4jUri | None = setting(
@@ -79,10 +85,10 @@ class QueueSettings(BaseSettings):
         "Another server that speaks OpenAI's protocol; empty is OpenAI itself.",
         "an https:// address, or http:// on this machine, without user, password and question mark",
     )
-    embedding_provider: Literal["auto", "openai", "local", "mock"] = setting(
+    embedding_provider: Literal["auto", "openai", "local", "local-fast", "mock"] = setting(
         "EMBEDDING_PROVIDER",
         "Who makes the vectors; auto is openai with a key and mock without.",
-        "auto, openai, local or mock",
+        "auto, openai, local, local-fast or mock",
         "auto",
     )
     chosen_model: str | None = setting(
@@ -98,9 +104,16 @@ class QueueSettings(BaseSettings):
         ge=1,
         le=4096,
     )
+    send_dimensions: Literal["true", "false"] = setting(
+        "EMBEDDING_SEND_DIMENSIONS",
+        "Whether requests name the length; false for servers that refuse 'dimensions'.",
+        "true or false",
+        "true",
+    )
     rate_limit_requests: WholeNumber = setting(
         "EMBEDDING_RATE_LIMIT_TOKENS",
-        "Requests to the provider per interval, over all workers together.",
+        "Requests to the provider per interval, over all workers together; a model on this machine"
+        " is limited only if this is set.",
         "a whole number from 1; to stop all requests, pause the queue",
         20,
         ge=1,
@@ -114,12 +127,18 @@ class QueueSettings(BaseSettings):
         ge=1,
         le=DAY_MS,
     )
-
-    rate_limit_name: str = setting(
+    tokens_per_minute: WholeNumber | None = setting(
+        "EMBEDDING_TOKENS_PER_MINUTE",
+        "Tokens per minute, over all workers together; no limit if empty.",
+        "a whole number from 1 to 10000000000",
+        ge=1,
+        le=10_000_000_000,
+    )
+    chosen_rate_limit_name: str | None = setting(
         "EMBEDDING_RATE_LIMIT_NAME",
-        "The account that the limit belongs to; queues with the same name share it.",
+        "The account that the limit belongs to; queues with the same name share it. If empty"
+        " default, or the provider if that is this machine.",
         "up to 64 letters, digits, dots, dashes and _",
-        "default",
         pattern=r"^[A-Za-z0-9._\-]{1,64}$",
     )
 
@@ -204,14 +223,14 @@ class QueueSettings(BaseSettings):
     @property
     def neo4j_uri(self) -> str:
         """Address of Neo4j."""
-        return self.own_neo4j_uri or _bundled_server().get("uri", "bolt://127.0.0.1:7687")
+        return self.own_neo4j_uri or bundled_server().get("uri", "bolt://127.0.0.1:7687")
 
     @property
     def neo4j_password(self) -> str:
         """Password in Neo4j; empty where neither the user nor a bundled server has one."""
         if self.own_neo4j_password is not None:
             return self.own_neo4j_password.get_secret_value()
-        return _bundled_server().get("password", "") if self.uses_bundled_server else ""
+        return bundled_server().get("password", "") if self.uses_bundled_server else ""
 
     @property
     def provider(self) -> Provider:
@@ -236,6 +255,17 @@ class QueueSettings(BaseSettings):
         return known.dimensions if known else DEFAULT_DIMENSIONS
 
     @property
+    def is_rate_limited(self) -> bool:
+        """Whether the rate limit holds: nobody asks a model on this machine to be spared."""
+        return not self.provider.runs_here or "rate_limit_requests" in self.model_fields_set
+
+    @property
+    def rate_limit_name(self) -> str:
+        """The account; what is asked of this machine uses up nobody's limit."""
+        here = self.provider.value if self.provider.runs_here else DEFAULT_ACCOUNT
+        return self.chosen_rate_limit_name or here
+
+    @property
     def lease(self) -> timedelta:
         """How long a lease lasts without a heartbeat."""
         if self.lock_duration_ms is not None:
@@ -255,7 +285,8 @@ class QueueSettings(BaseSettings):
         return self.chosen_max_attempts or self.chosen_max_retries or 3
 
 
-def _bundled_server() -> dict[str, str]:
+def bundled_server() -> dict[str, str]:
+    """Address and password of the bundled server; empty where it has never been started."""
     try:
         return json.loads(local_connection_file().read_text())
     except (OSError, ValueError):

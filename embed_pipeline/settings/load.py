@@ -4,30 +4,40 @@ Each problem names the variable, its value (never a secret) and what is allowed.
 line and the Dagster code location both start here, so they refuse with the same words.
 """
 
-import difflib
+from __future__ import annotations
+
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError
-from pydantic.fields import FieldInfo
 
 from embed_pipeline.domain.errors import ConfigurationError
-from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
+from embed_pipeline.domain.models import DEFAULT_MODELS, MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.neo4j_uri import holds_credentials
-from embed_pipeline.domain.redact import redact
 from embed_pipeline.paths import ENV_FILE, project_dir
 from embed_pipeline.settings.addresses import is_plaintext_bolt
 from embed_pipeline.settings.operations import Settings
+from embed_pipeline.settings.precedence import precedence_warnings
+from embed_pipeline.settings.secrets import is_secret, variables, without_secrets
+from embed_pipeline.settings.types import MINUTE_MS
+
+if TYPE_CHECKING:
+    from embed_pipeline.domain.identity import Embedding
 
 PREFIXES: Final = ("EMBED_", "EMBEDDING_")
 COMMAND_LINE_PREFIX: Final = "EMBED_PIPELINE_"
 """Variables of the command line: where data lives, which port the bundled server takes."""
 RETENTION_EXAMPLE: Final = 14
 LONGEST_SHOWN: Final = 200
+UNVERIFIED: Final = (
+    "it encrypts, but does not verify whose certificate it is, so that whoever answers in the "
+    "server's place can read and change everything, the password too"
+)
+"""What ``+ssc`` does not do."""
 """Characters of a wrong value."""
 
 
@@ -45,14 +55,47 @@ def load_settings(env_file: Path | None = None) -> Settings:
     Raises:
         ConfigurationError: lists every problem, one per line.
     """
-    env_file = env_file or project_dir() / ENV_FILE
+    return _checked(env_file or project_dir() / ENV_FILE, {})
+
+
+def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings:
+    """The settings of a program that brings its own driver and describes its embedding.
+
+    Everything else (key of the provider, limits, leases) comes from the environment; no ``.env``
+    is read, it may be that of another program.
+
+    Raises:
+        ConfigurationError: lists every problem, one per line.
+    """
+    shape, model = embedding.shape, embedding.model
+    names = {field.name: getattr(shape, field.name) for field in fields(shape)}
+    given = {
+        **{f"EMBED_ENTITY_{name.upper()}": names[name] for name in names if name != "index"},
+        "EMBED_VECTOR_INDEX": shape.index,
+        "EMBEDDING_PROVIDER": str(embedding.provider),
+        "EMBEDDING_MODEL": model.removeprefix(MOCK_PREFIX)
+        if embedding.provider == "mock"
+        else model,
+        "EMBEDDING_DIMENSIONS": embedding.dimensions,
+        "EMBED_QUEUE": queue,
+        "NEO4J_DATABASE": database,
+        # The driver is open already.
+        "NEO4J_URI": None,
+        "NEO4J_PASSWORD": None,
+    }
+    if "EMBED_JOB_RETENTION_DAYS" not in os.environ:
+        given["EMBED_JOB_RETENTION_DAYS"] = RETENTION_EXAMPLE
+    return _checked(None, given)
+
+
+def _checked(env_file: Path | None, given: Mapping[str, Any]) -> Settings:
     try:
-        settings = Settings(_env_file=env_file)  # pyright: ignore[reportCallIssue]
+        settings = Settings(_env_file=env_file, **given)  # pyright: ignore[reportCallIssue]
         problems = []
     except ValidationError as error:
         problems = [_problem(e["loc"][0], e["input"], e["type"]) for e in error.errors()]
         # The rest is checked with harmless values in place of the wrong ones.
-        settings = Settings(_env_file=env_file, **_stand_ins(problems))  # pyright: ignore
+        settings = Settings(_env_file=env_file, **{**given, **_stand_ins(problems)})  # pyright: ignore
     wrong = frozenset[str]().union(*(p.variables for p in problems))
     problems += [p for p in _contradictions(settings) if not p.variables & wrong]
     if problems:
@@ -62,17 +105,12 @@ def load_settings(env_file: Path | None = None) -> Settings:
 
 def warnings(settings: Settings, env_file: Path | None = None) -> list[str]:
     """What is allowed, and yet hardly meant."""
-    return [*_warnings(settings), *_unknown_variables(env_file or project_dir() / ENV_FILE)]
-
-
-def variables() -> dict[str, FieldInfo]:
-    """Every setting by the name of its variable."""
-    return {str(field.validation_alias): field for field in Settings.model_fields.values()}
-
-
-def is_secret(field: FieldInfo) -> bool:
-    """Say whether the value of this setting must not be shown."""
-    return "SecretStr" in str(field.annotation)
+    env_file = env_file or project_dir() / ENV_FILE
+    return [
+        *_warnings(settings),
+        *_unknown_variables(env_file),
+        *precedence_warnings(env_file, variables()),
+    ]
 
 
 def _problem(variable: int | str, value: object, kind: str) -> Problem:
@@ -100,7 +138,7 @@ def _problem(variable: int | str, value: object, kind: str) -> Problem:
 
 def _shown(value: object) -> str:
     # A key may have got into the wrong variable.
-    text = redact(str(value))
+    text = without_secrets(str(value))
     return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")
 
 
@@ -130,6 +168,13 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
             f"most half of EMBED_JOB_LOCK_DURATION_MS, which is {_ms(settings.lease)}, or one "
             "missed beat loses the lease.",
         )
+    if settings.tokens_per_minute is not None and settings.rate_limit_interval_ms < MINUTE_MS:
+        yield Problem(
+            frozenset({"EMBEDDING_TOKENS_PER_MINUTE", "EMBEDDING_RATE_LIMIT_INTERVAL"}),
+            f"EMBEDDING_RATE_LIMIT_INTERVAL is {settings.rate_limit_interval_ms}; with "
+            f"EMBEDDING_TOKENS_PER_MINUTE it must be at least {MINUTE_MS}, because both are "
+            "counted in one window: set 60000 and the requests of a minute.",
+        )
     attempts, retries = settings.chosen_max_attempts, settings.chosen_max_retries
     if attempts and retries and attempts != retries:
         yield Problem(
@@ -150,7 +195,8 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
             frozenset({"NEO4J_URI", "EMBED_ALLOW_PLAINTEXT_BOLT"}),
             f"NEO4J_URI is {_shown(uri)}, another machine without TLS: password and texts could "
             f"be read on the way; use {scheme}+s:// (or {scheme}+ssc:// for a certificate of your "
-            "own), or set EMBED_ALLOW_PLAINTEXT_BOLT=true if the network is yours alone.",
+            f"own; {UNVERIFIED}), or set EMBED_ALLOW_PLAINTEXT_BOLT=true if the network is yours "
+            "alone.",
         )
     try:
         _ = settings.entity_shape
@@ -165,21 +211,22 @@ def _model_contradictions(settings: Settings) -> Iterator[Problem]:
         yield Problem(
             frozenset({"EMBEDDING_PROVIDER", "OPENAI_API_KEY"}),
             "OPENAI_API_KEY is not set, but EMBEDDING_PROVIDER is 'openai'; set a key (any text "
-            "for a server that asks for none), or choose local or mock.",
+            "for a server that asks for none), or choose local, local-fast or mock.",
         )
     known = MODELS.get(settings.model.removeprefix(MOCK_PREFIX))
-    local = [m.name for m in MODELS.values() if m.provider is Provider.LOCAL]
-    if settings.provider is Provider.LOCAL and settings.model not in local:
+    here = DEFAULT_MODELS.get(settings.provider) if settings.provider.runs_here else None
+    if here and settings.model != here:
         yield Problem(
             frozenset({"EMBEDDING_MODEL", "EMBEDDING_PROVIDER"}),
-            f"EMBEDDING_MODEL is {settings.model!r}, but EMBEDDING_PROVIDER is 'local', which has "
-            f"{', '.join(local)}; leave EMBEDDING_MODEL empty to use that.",
+            f"EMBEDDING_MODEL is {settings.model!r}, but EMBEDDING_PROVIDER is "
+            f"{settings.provider.value!r}, which has {here}; leave EMBEDDING_MODEL empty to use "
+            "that.",
         )
-    elif known and known.provider is Provider.LOCAL and settings.provider is Provider.OPENAI:
+    elif known and known.provider.runs_here and settings.provider is Provider.OPENAI:
         yield Problem(
             frozenset({"EMBEDDING_MODEL", "EMBEDDING_PROVIDER"}),
             f"EMBEDDING_MODEL is {settings.model!r}, a local model, but the provider is 'openai'; "
-            "set EMBEDDING_PROVIDER to local.",
+            f"set EMBEDDING_PROVIDER to {known.provider.value}.",
         )
     elif known and not known.can_make(settings.dimensions):
         yield Problem(
@@ -200,11 +247,18 @@ def _warnings(settings: Settings) -> Iterator[str]:
         )
         if settings.openai_base_url:
             yield "OPENAI_BASE_URL is set but not used: set OPENAI_API_KEY too (any text will do)."
+    elif settings.provider.runs_here and settings.openai_api_key:
+        yield (
+            f"OPENAI_API_KEY is set but not used: EMBEDDING_PROVIDER is "
+            f"{settings.provider.value!r}. To use it, set EMBEDDING_PROVIDER to openai."
+        )
+    if (settings.own_neo4j_uri or "").partition("://")[0].endswith("+ssc"):
+        yield f"NEO4J_URI has +ssc: {UNVERIFIED}. +s verifies the certificate."
     if settings.recovery_interval_ms == 0:
         yield (
-            "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF at startup, periodically and in "
-            "drains. The leases of a failed Dagster run are still taken back at once; other jobs "
-            "of dead workers stay locked until you run `embed-pipeline recover`."
+            "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF at startup, periodically, in drains "
+            "and after failed Dagster runs. Jobs of dead workers stay locked until you run "
+            "`embed-pipeline recover`."
         )
     elif settings.recovery_interval_ms > _ms(settings.lease):
         worst = (settings.recovery_interval_ms + _ms(settings.lease)) // 1_000
@@ -223,15 +277,18 @@ def _unknown_variables(env_file: Path) -> Iterator[str]:
     given = {*os.environ, *(dotenv_values(env_file) if env_file.is_file() else ())}
     for name in sorted(given - known.keys()):
         if name.startswith(PREFIXES) and not name.startswith(COMMAND_LINE_PREFIX):
+            import difflib  # hardly ever needed
+
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {close[0]}?" if close else ""
             yield f"{name} is not a setting and is ignored.{hint}"
 
 
-def _listing(problems: list[Problem], env_file: Path) -> str:
+def _listing(problems: list[Problem], env_file: Path | None) -> str:
     count = "One setting is" if len(problems) == 1 else f"{len(problems)} settings are"
     lines = "\n".join(f"  - {p.message}" for p in problems)
-    return f"{count} wrong:\n{lines}\nSet them in the environment or in {env_file.name}."
+    where = f"the environment or in {env_file.name}" if env_file else "the call or the environment"
+    return f"{count} wrong:\n{lines}\nSet them in {where}."
 
 
 def _ms(duration: Any) -> int:

@@ -1,8 +1,10 @@
 """The settings of the unattended deployment: how often Dagster looks, and when it warns."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.paths import project_dir, state_dir
 from embed_pipeline.settings.entities import EntitySettings
@@ -25,6 +27,35 @@ class Settings(EntitySettings):
         2,
         ge=1,
         le=1_000,
+    )
+    stop_grace_ms: WholeNumber = setting(
+        "EMBED_JOB_STOP_GRACE_MS",
+        "Milliseconds that requests in flight may go on after a drain is told to stop.",
+        "milliseconds from 0 to 240000 (4 minutes; the run of a drain is ended after 5)",
+        30_000,
+        ge=0,
+        le=240_000,
+    )
+    retention_days_completed: WholeNumber | None = setting(
+        "EMBED_JOB_RETENTION_DAYS_COMPLETED",
+        "Days after which completed jobs are deleted; empty is EMBED_JOB_RETENTION_DAYS.",
+        "a whole number of days from 7 to 30",
+        ge=7,
+        le=30,
+    )
+    retention_days_failed: WholeNumber | None = setting(
+        "EMBED_JOB_RETENTION_DAYS_FAILED",
+        "Days after which failed jobs are deleted; empty is EMBED_JOB_RETENTION_DAYS.",
+        "a whole number of days from 7 to 30",
+        ge=7,
+        le=30,
+    )
+    retention_days_cancelled: WholeNumber | None = setting(
+        "EMBED_JOB_RETENTION_DAYS_CANCELLED",
+        "Days after which cancelled jobs are deleted; empty is EMBED_JOB_RETENTION_DAYS.",
+        "a whole number of days from 7 to 30",
+        ge=7,
+        le=30,
     )
     metrics_interval_ms: WholeNumber = setting(
         "EMBED_METRICS_INTERVAL",
@@ -80,6 +111,16 @@ class Settings(EntitySettings):
         ge=0,
         le=100,
     )
+
+    @property
+    def retention(self) -> dict[JobStatus, timedelta]:
+        """How long ended jobs of each state are kept."""
+        days = {
+            JobStatus.COMPLETED: self.retention_days_completed,
+            JobStatus.FAILED: self.retention_days_failed,
+            JobStatus.CANCELLED: self.retention_days_cancelled,
+        }
+        return {status: timedelta(days=own or self.retention_days) for status, own in days.items()}
 
     @property
     def history_path(self) -> str:

@@ -5,11 +5,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from embed_pipeline.domain.entity import IDENTIFIER, template_names
+from embed_pipeline.domain.entity import is_name, template_names
 from embed_pipeline.domain.neo4j_uri import is_neo4j_uri
 from embed_pipeline.settings.addresses import is_provider_url
 
 DAY_MS: Final = 86_400_000
+MINUTE_MS: Final = 60_000
 
 
 def _whole_number(value: object) -> object:
@@ -31,8 +32,8 @@ def _provider_url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _identifier(value: str) -> str:
-    if not IDENTIFIER.fullmatch(value):
+def _name(value: str) -> str:
+    if not is_name(value):
         raise ValueError("not a name")
     return value
 
@@ -63,7 +64,7 @@ def _key(value: SecretStr) -> SecretStr:
 WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
 Neo4jUri = Annotated[str, AfterValidator(_neo4j_uri)]
 ProviderUrl = Annotated[str, AfterValidator(_provider_url)]
-Identifier = Annotated[str, AfterValidator(_identifier)]
+Name = Annotated[str, AfterValidator(_name)]
 Template = Annotated[str, AfterValidator(_template)]
 Secret = Annotated[SecretStr, BeforeValidator(_stripped)]
 ApiKey = Annotated[SecretStr, BeforeValidator(_stripped), AfterValidator(_key)]

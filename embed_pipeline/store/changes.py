@@ -12,6 +12,7 @@ from typing import Any, Final
 from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.lifecycle import MOVES, Move, is_allowed
+from embed_pipeline.store.cypher_lanes import LANE
 from embed_pipeline.store.records import Properties
 
 HISTORY_LENGTH: Final = 10
@@ -19,18 +20,17 @@ HISTORY_MESSAGE: Final = 200
 BY_QUEUE: Final = "queue"
 """``cancelled_by`` of a job that the queue itself ended."""
 
-_NO_LOCK: Final = {
+NO_LOCK: Final = {
     "lock_owner": None,
     "lock_until": None,
     "lease_request": None,
     "heartbeat_at": None,
 }
-_NO_LANE: Final = {"urgency": None, "ready_at": None, "suspect_at": None, "run_after": None}
+NO_LANE: Final = dict.fromkeys(LANE)
 _NO_ERROR: Final = {
     "error": None,
     "error_category": None,
     "error_stack": None,
-    "error_history": None,
     "cancelled_by": None,
 }
 
@@ -79,9 +79,15 @@ def back_to_pending(
     """Give up a lease; the job keeps its age and so its place in the queue."""
     expiries = job["expiries"] + is_expired
     properties: dict[str, Any] = {
-        **_NO_LOCK,
+        **NO_LOCK,
         "started_at": None,
-        **_lane(job, now=now, delay_ms=delay_ms, expiries=expiries),
+        **lane(
+            priority=job["priority"],
+            queued_at=job["queued_at"],
+            expiries=expiries,
+            run_after=now + delay_ms,
+            now=now,
+        ),
         **_note(job, note, now=now),
         **_settled(job, settled_as),
         "attempts": job["attempts"] - is_refunded,
@@ -104,7 +110,7 @@ def ended(
 ) -> Change:
     """Finish a job: completed, failed or cancelled."""
     properties = {
-        **_NO_LOCK,
+        **NO_LOCK,
         "run_after": None,
         **_note(job, note, now=now),
         **_settled(job, settled_as),
@@ -128,12 +134,20 @@ def reopened(
     priority: int | None = None,
     text_hash: str | None = None,
     max_attempts: int | None = None,
+    is_forced: bool = False,
 ) -> Change:
-    """Give a finished job a fresh start; the fence goes on rising."""
-    priority = job["priority"] if priority is None else max(priority, job["priority"])
+    """Give a finished job a fresh start; the fence goes on rising.
+
+    A retry keeps the errors in the history: they are those of the text that is tried again. A
+    changed text has none yet.
+    """
+    before: int = job["priority"]
+    priority = before if priority is None else max(priority, before)
+    is_retried = move is Move.RETRY_FAILED
     properties = {
         **_NO_ERROR,
-        **_lane({**job, "priority": priority, "queued_at": now}, now=now),
+        "error_history": (_with_last_error(job) or None) if is_retried else None,
+        **lane(priority=priority, queued_at=now, expiries=0, run_after=None, now=now),
         "attempts": 0,
         "expiries": 0,
         "priority": priority,
@@ -141,14 +155,28 @@ def reopened(
         "processed_at": None,
         "text_hash": text_hash or job.get("text_hash"),
         "max_attempts": max_attempts or job["max_attempts"],
+        "ended_elsewhere": None,
+        # A retry is still for what was asked for; a changed text has nothing to do with it.
+        "forced_fence": job.get("forced_fence") if is_retried else None,
     }
-    return _change(job, move, properties)
+    return _change(job, move, properties | (forced(job) if is_forced else {}))
 
 
-def promoted(job: Properties, *, priority: int) -> dict[str, Any]:
+def forced(job: Properties) -> dict[str, Any]:
+    """Whoever leases the job from now on asks the provider, whatever vectors the graph has."""
+    return {"forced_fence": job["fence"]}
+
+
+def promoted(job: Properties, *, now: int, priority: int) -> dict[str, Any]:
     """A higher priority for a pending job; one that is delayed takes it along."""
-    is_ready = job.get("urgency") is not None
-    return {"priority": priority, "urgency": -priority if is_ready else None}
+    place = lane(
+        priority=priority,
+        queued_at=job["queued_at"],
+        expiries=job["expiries"],
+        run_after=job.get("run_after"),
+        now=now,
+    )
+    return {**place, "priority": priority}
 
 
 def _change(job: Properties, move: Move, properties: dict[str, Any]) -> Change:
@@ -160,14 +188,18 @@ def _change(job: Properties, move: Move, properties: dict[str, Any]) -> Change:
     return Change(job["id"], status, MOVES[move][1], properties)
 
 
-def _lane(
-    job: Properties, *, now: int, delay_ms: int = 0, expiries: int = 0
+def lane(
+    *, priority: int, queued_at: int, expiries: int, run_after: int | None, now: int
 ) -> dict[str, int | None]:
-    if delay_ms > 0:
-        return {**_NO_LANE, "run_after": now + delay_ms}
+    """Decide the lane of a pending job: delayed, suspect or ready.
+
+    ``cypher_lanes.enter_lane`` is the same rule for the statements that decide in the database.
+    """
+    if run_after is not None and run_after > now:
+        return {**NO_LANE, "run_after": run_after}
     if expiries > 0:
-        return {**_NO_LANE, "suspect_at": job["queued_at"]}
-    return {**_NO_LANE, "urgency": -job["priority"], "ready_at": job["queued_at"]}
+        return {**NO_LANE, "suspect_at": queued_at}
+    return {**NO_LANE, "ready_at": queued_at, "urgency": -priority}
 
 
 def _settled(job: Properties, settled_as: str | None) -> dict[str, Any]:
@@ -180,17 +212,41 @@ def _settled(job: Properties, settled_as: str | None) -> dict[str, Any]:
 def _note(job: Properties, note: ErrorNote | None, *, now: int) -> dict[str, Any]:
     if note is None:
         return {}
-    entry = {
-        "at": now,
-        "attempt": job["attempts"],
-        "category": note.category.value,
-        "message": note.message[:HISTORY_MESSAGE],
-        "owner": job.get("lock_owner"),
-    }
-    history = [*job.get("error_history", ()), json.dumps(entry, ensure_ascii=False)]
+    category, owner = note.category.value, job.get("lock_owner")
     return {
         "error": note.message,
-        "error_category": note.category.value,
+        "error_category": category,
         "error_stack": note.stack,
-        "error_history": history[-HISTORY_LENGTH:],
+        "error_history": _history(job, note.message, category, at=now, owner=owner),
     }
+
+
+def _with_last_error(job: Properties) -> list[str]:
+    """The history of a failed job, ending with the error that it failed with."""
+    history, error = list(job.get("error_history", ())), job.get("error")
+    if error is None or (history and _message_of(history[-1]) == error[:HISTORY_MESSAGE]):
+        return history
+    # Not written by a worker of ours: somebody has made or changed the job by hand.
+    at, owner = job.get("processed_at"), job.get("last_owner")
+    return _history(job, error, job.get("error_category"), at=at, owner=owner)
+
+
+def _history(
+    job: Properties, message: str, category: str | None, *, at: int | None, owner: str | None
+) -> list[str]:
+    entry = {
+        "at": at,
+        "attempt": job["attempts"],
+        "category": category,
+        "message": message[:HISTORY_MESSAGE],
+        "owner": owner,
+    }
+    history = [*job.get("error_history", ()), json.dumps(entry, ensure_ascii=False)]
+    return history[-HISTORY_LENGTH:]
+
+
+def _message_of(entry: str) -> str | None:
+    try:
+        return json.loads(entry)["message"]
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -20,6 +20,8 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_admin import READ_STATE, SET_QUEUE
 from embed_pipeline.store.cypher_worker import LOCK_JOBS, LOCK_QUEUE
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, fetch_one
+from embed_pipeline.store.queue_state import read_breaker
+from embed_pipeline.store.records import Properties
 from embed_pipeline.store.transactions import new_token
 
 logger = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ async def _follow_page(tx: Transaction, config: QueueConfig, *, clock: int | Non
     await fetch(tx, LOCK_QUEUE, queue=config.queue, token=token)
     record = await fetch_one(tx, READ_STATE, queue=config.queue, now=clock)
     queue, now = record["queue"], record["now"]
-    probe_at = now + duration_ms(pause_after(queue.get("breaker_failures", 0)))
+    probe_at = now + duration_ms(_pause_of_breaker(queue))
     if queue.get("breaker_probe_at", 0) > probe_at:
         properties = {"breaker_probe_at": probe_at}
         await fetch(tx, SET_QUEUE, queue=config.queue, properties=properties)
@@ -70,6 +72,12 @@ async def _follow_page(tx: Transaction, config: QueueConfig, *, clock: int | Non
     await fetch(tx, cypher.FOLLOW_LEASES, ids=found[0], now=now)
     await fetch(tx, cypher.FOLLOW_RETRIES, ids=found[1], now=now, **waits)
     return max(len(found[0]), len(found[1]))
+
+
+def _pause_of_breaker(queue: Properties) -> timedelta:
+    """The longest time that a probe may still be ahead."""
+    breaker = read_breaker(queue)
+    return pause_after(breaker.failures, is_outage=breaker.is_outage)
 
 
 def _waits(policy: RetryPolicy) -> dict[str, Any]:

@@ -7,33 +7,44 @@ from functools import cache
 
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
-from embed_pipeline.domain.text import Fingerprint, fingerprint, recipe_of, render_for
+from embed_pipeline.domain.text import Fingerprint, fingerprint, recipe_of, render_for, text_hash
 
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
     """Settings of a queue; all workers of a queue must share them.
 
-    ``fingerprint`` must be the one of the worker's text recipe: a completion whose hash differs
-    from it is taken for a change of the text. Vectors of other ``dimensions`` are refused.
-    ``secrets`` are masked in stored errors.
+    The text of the ``shape`` must be that of the worker: a completion whose hash differs from it is
+    taken for a change of the text. Vectors of other ``dimensions`` are refused. A queue of another
+    ``identity`` is not worked on; without one, nobody asks. ``secrets`` are masked in
+    stored errors.
     """
 
     shape: EntityShape = field(default_factory=EntityShape)
     queue: str = DEFAULT_QUEUE
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    fingerprint: Fingerprint | None = None
     dimensions: int | None = None
+    identity: Identity | None = None
+    keeps_foreign: bool = False
+    """Vectors that others wrote are left alone."""
+    keeps_old: bool = False
+    """Outdated versions of entities keep their vectors."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     roll: Callable[[], float] = random.random
 
     @property
     def hash_of(self) -> Fingerprint:
         """From the text properties of an entity to the hash of its text."""
-        return self.fingerprint or _fingerprint_of(self.shape)
+        return _fingerprint_of(self.shape)
+
+    @property
+    def hash_of_nothing(self) -> str:
+        """The hash of every text in which there is nothing to embed."""
+        return text_hash("", recipe=recipe_of(self.shape))
 
 
 @cache

@@ -4,19 +4,22 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from neo4j import AsyncDriver, AsyncGraphDatabase, NotificationMinimumSeverity
+from neo4j import AsyncDriver, AsyncGraphDatabase, GraphDatabase, NotificationMinimumSeverity
+from neo4j import Driver as SyncDriver
 from neo4j import exceptions as neo4j_errors
 
 from embed_pipeline.domain.errors import (
     ApocMissingError,
     ConfigurationError,
     CredentialsError,
+    DatabaseFault,
     EmbedPipelineError,
     InvalidJobError,
     SchemaError,
     UnreachableError,
+    plain_fault,
 )
 from embed_pipeline.domain.neo4j_uri import ALLOWED_URI, holds_credentials, is_neo4j_uri
 
@@ -31,6 +34,14 @@ ENDED_BY_SERVER: Final = (
     "Neo.ClientError.Transaction.TransactionTerminated",
 )
 """How the codes begin that a client gets for a transaction the server has given up."""
+TOO_MUCH: Final = (
+    "Neo.ClientError.Transaction.TransactionTimedOut",
+    "Neo.TransientError.General.MemoryPoolOutOfMemory",
+    "Neo.TransientError.General.OutOfMemory",
+    "Neo.TransientError.General.TransactionMemoryLimit",
+    "Neo.TransientError.General.TransactionOutOfMemory",
+)
+"""How the codes begin of a transaction that takes more time or memory than there is for one."""
 RETRY_SECONDS: Final = 0.0
 """The driver doubles its pauses and sleeps on when the server is back; the store repeats by itself.
 Measured over 24 outages, a transaction went through 1.9 s after the end of one (at most 5.3 s)
@@ -61,20 +72,28 @@ def open_driver(connection: Connection) -> AsyncDriver:
     Raises:
         ConfigurationError: the URI cannot be one of Neo4j, or holds a password.
     """
+    return AsyncGraphDatabase.driver(connection.uri, **_options(connection))
+
+
+def open_sync_driver(connection: Connection) -> SyncDriver:
+    """The same for callers without an event loop."""
+    return GraphDatabase.driver(connection.uri, **_options(connection))
+
+
+def _options(connection: Connection) -> dict[str, Any]:
     check_uri(connection.uri)
-    return AsyncGraphDatabase.driver(
-        connection.uri,
-        auth=(connection.username, connection.password),
-        user_agent=f"embed-pipeline/{_version()}",
-        connection_timeout=CONNECT_SECONDS,
-        connection_write_timeout=ACQUIRE_SECONDS,
-        connection_acquisition_timeout=ACQUIRE_SECONDS,
-        max_transaction_retry_time=RETRY_SECONDS,
+    return {
+        "auth": (connection.username, connection.password),
+        "user_agent": f"embed-pipeline/{_version()}",
+        "connection_timeout": CONNECT_SECONDS,
+        "connection_write_timeout": ACQUIRE_SECONDS,
+        "connection_acquisition_timeout": ACQUIRE_SECONDS,
+        "max_transaction_retry_time": RETRY_SECONDS,
         # A connection cut by a restart of the server is found before it carries a transaction.
-        liveness_check_timeout=30.0,
-        notifications_min_severity=NotificationMinimumSeverity.OFF,
-        keep_alive=True,
-    )
+        "liveness_check_timeout": 30.0,
+        "notifications_min_severity": NotificationMinimumSeverity.OFF,
+        "keep_alive": True,
+    }
 
 
 @asynccontextmanager
@@ -149,6 +168,24 @@ def explain_connection_error(error: Exception, uri: str) -> EmbedPipelineError:
             return _explain_answer(error, code or "no code", where)
         case _:
             return EmbedPipelineError(f"{type(error).__name__} while talking to Neo4j at {where}")
+
+
+def fault_of(error: Exception) -> DatabaseFault:
+    """Say whether to wait for the server, to ask it for less, or to give up."""
+    match error:
+        case (
+            neo4j_errors.ServiceUnavailable()
+            | neo4j_errors.SessionExpired()
+            | neo4j_errors.DatabaseUnavailable()
+            | neo4j_errors.ConnectionAcquisitionTimeoutError()
+        ):
+            return DatabaseFault.AWAY
+        case neo4j_errors.Neo4jError() if isinstance(
+            explain_connection_error(error, ""), UnreachableError
+        ):
+            return DatabaseFault.BUSY
+        case _:
+            return plain_fault(error)
 
 
 def _explain_answer(error: neo4j_errors.Neo4jError, code: str, where: str) -> EmbedPipelineError:

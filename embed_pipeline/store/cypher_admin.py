@@ -2,7 +2,10 @@
 
 from typing import Final, LiteralString
 
-ENSURE_JOBS: Final[LiteralString] = """
+from embed_pipeline.store.cypher_lanes import enter_lane
+
+ENSURE_JOBS: Final[LiteralString] = (
+    """
 WITH coalesce($now, datetime.realtime().epochMillis) AS now
 UNWIND $rows AS row
 MERGE (job:EmbedJob {entity_uid: row.entity_uid, model: row.model, version: row.version})
@@ -14,15 +17,18 @@ ON CREATE SET
   job.text_hash = row.text_hash,
   job.created_at = now,
   job.queued_at = now,
-  job.ready_at = now,
-  job.urgency = -row.priority,
   job.attempts = 0,
   job.max_attempts = $max_attempts,
   job.fence = 0,
   job.expiries = 0,
-  job._lock = $token
-RETURN row.index AS index, job {.*} AS job, coalesce(job._lock = $token, false) AS created
+  job.forced_fence = row.forced_fence,
+  job._lock = $token,"""
+    + enter_lane(priority="row.priority", queued_at="now", expiries="0")
+    + """
+RETURN row.index AS index, job {.*} AS job, coalesce(job._lock = $token, false) AS created,
+  CASE WHEN job.fence IS NULL THEN elementId(job) END AS stray
 """
+)
 """One job per key. Invariant: MERGE only on the unique key, sorted, so that 50 at once leave one.
 
 Without the constraint 12 writers made 579 nodes for 60 keys, and with shuffled keys 107 of 120
@@ -105,16 +111,17 @@ RETURN
 """
 """Six reads of the count store, whatever the size of the queue."""
 
+READ_EXPIRED: Final[LiteralString] = """
+WITH coalesce($now, datetime.realtime().epochMillis) AS now
+MATCH (job:EmbedProcessing) WHERE job.lock_until < now - $grace
+RETURN job {.*} AS job ORDER BY job.lock_until LIMIT $limit
+"""
+"""What the next recovery would take away, oldest first; for whoever only looks."""
+
 READ_STATE: Final[LiteralString] = """
 MATCH (queue:EmbedQueue {name: $queue})
 RETURN queue {.*} AS queue, coalesce($now, datetime.realtime().epochMillis) AS now
 """
-
-STAMP_RECOVERY: Final[LiteralString] = """
-MATCH (counters:EmbedCounters {name: $queue})
-SET counters.last_recovery_at = coalesce($now, datetime.realtime().epochMillis)
-"""
-"""Say that somebody has looked for expired leases just now; the counters are locked."""
 
 SET_QUEUE: Final[LiteralString] = """
 MATCH (queue:EmbedQueue {name: $queue})
@@ -126,4 +133,4 @@ PROBE_BREAKER: Final[LiteralString] = """
 MATCH (queue:EmbedQueue {name: $queue})
 SET queue.breaker = 'half_open', queue.breaker_probe_at = $probe_at
 """
-"""One job is out as a probe; the next one only when its lease has expired without news."""
+"""A probe is out; the next one only when its time has passed without news."""

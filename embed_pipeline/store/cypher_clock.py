@@ -11,9 +11,13 @@ RETURN counters.clock AS last, coalesce($now, datetime.realtime().epochMillis) A
 NOTE_CLOCK: Final[LiteralString] = """
 MATCH (counters:EmbedCounters {name: $queue})
 SET counters._lock = $token
-SET counters.clock = coalesce($now, datetime.realtime().epochMillis)
+WITH counters, coalesce($now, datetime.realtime().epochMillis) AS now
+SET counters.clock = now, counters.last_recovery_at = now
 """
-"""Remember what time it is; like all about the counters the last statement of a transaction."""
+"""Remember what time it is, and that somebody has looked for expired leases, drains too.
+
+Like all about the counters the last statement of a transaction.
+"""
 
 PICK_LEASES_AHEAD: Final[LiteralString] = """
 MATCH (job:EmbedProcessing)

@@ -9,13 +9,16 @@ SET limiter._lock = $token
 """Hold the limiter; the constraint on its name makes it one node for all."""
 
 READ_LIMITER: Final[LiteralString] = """
-MATCH (limiter:EmbedLimiter {name: $name})
+OPTIONAL MATCH (limiter:EmbedLimiter {name: $name})
 RETURN limiter {.*} AS limiter, coalesce($now, datetime.realtime().epochMillis) AS now
 """
+"""The window and the time; a limiter that nobody has asked yet is null."""
 
 WRITE_LIMITER: Final[LiteralString] = """
 MATCH (limiter:EmbedLimiter {name: $name})
-SET limiter.starts = $starts, limiter.requests = $requests, limiter.tokens = $tokens,
-    limiter.not_before = $not_before, limiter.held_at = $held_at
+SET limiter += $properties
 """
-"""Store the window of the locked limiter. Invariant: no interval holds more than the limit."""
+"""Store what has changed about the locked limiter; null takes a property away.
+
+Invariants: no interval holds more than the limit, and no pause is longer than ``LONGEST_HOLD``.
+"""

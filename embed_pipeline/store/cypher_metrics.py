@@ -10,13 +10,20 @@ RETURN now,
   COUNT { MATCH (job:EmbedPending)
     WHERE job.model IS NOT NULL AND job.suspect_at IS NOT NULL } AS suspects,
   COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until < now } AS expired,
-  COUNT { MATCH (job:EmbedProcessing) WHERE job.lock_until IS NULL } AS without_lock,
+  COLLECT {
+    MATCH (job:EmbedProcessing)
+    WITH job.status = 'processing' AS is_leased, job.lock_until AS until
+    RETURN {without_lock: sum(CASE WHEN is_leased AND until IS NULL THEN 1 ELSE 0 END),
+      ended_by_others: sum(CASE WHEN is_leased THEN 0 ELSE 1 END)}
+  } AS leased,
   COLLECT {
     MATCH (job:EmbedPending) WHERE job.model IS NOT NULL AND job.suspect_at IS NOT NULL
+      AND ($model IS NULL OR job.model = $model)
     WITH min(job.suspect_at) AS first WHERE first IS NOT NULL
     RETURN first
   } + COLLECT {
     MATCH (job:EmbedPending) WHERE job.run_after <= now
+      AND ($model IS NULL OR job.model = $model)
     RETURN job.run_after ORDER BY job.run_after LIMIT 1
   } AS oldest_pending,
   COLLECT {
@@ -29,8 +36,10 @@ RETURN now,
     RETURN job.processed_at ORDER BY job.processed_at LIMIT 1
   } AS oldest_ended
 """
-"""Heads of the lanes, and what is overdue. A retry that is not due yet is not waiting for anybody,
-so it does not count as the oldest."""
+"""Heads of the lanes, and what is overdue; looks at all leased jobs, which are few.
+
+A retry that is not due yet is not waiting for anybody, so it does not count as the oldest.
+"""
 
 NEXT_HEAD: Final[LiteralString] = """
 MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, ready_at)
@@ -77,16 +86,22 @@ the due ones of another would not be seen.
 
 ENDED: Final[LiteralString] = """
 MATCH (job:EmbedJob) WHERE $since < job.processed_at <= $now
+  AND job.ended_elsewhere IS NULL
+  AND (job:EmbedCompleted OR job:EmbedFailed OR job:EmbedCancelled)
 RETURN job.status AS status, job.attempts AS attempts, count(job) AS jobs
 """
-"""Jobs that ended since then: cost is that of the window. What ended later than now did so before
-the clock was set back, and nobody knows when."""
+"""Jobs that our own workers ended since then: cost is that of the window.
+
+What ended later than now did so before the clock was set back, and nobody knows when.
+"""
 
 CATEGORIES: Final[LiteralString] = """
 MATCH (job:EmbedFailed)
-RETURN coalesce(job.error_category, 'TRANSIENT') AS category, count(job) AS jobs
+RETURN CASE job.status WHEN 'failed' THEN coalesce(job.error_category, 'TRANSIENT') END AS category,
+  count(job) AS jobs
 """
-"""All failed jobs by category: cost is that of the failed jobs."""
+"""All failed jobs by category, null for those that somebody else has opened again: cost is that of
+the failed jobs."""
 
 READ_COUNTERS: Final[LiteralString] = """
 OPTIONAL MATCH (counters:EmbedCounters {name: $queue})

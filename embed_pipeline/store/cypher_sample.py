@@ -8,7 +8,8 @@ LOAD_ENTITIES: Final[LiteralString] = """
 MATCH (schema:EmbedSchema)
 WITH schema ORDER BY schema.name
 SET schema._lock = $token
-WITH count(schema) AS schemas, datetime.realtime().epochMillis AS now WHERE schemas > 0
+WITH count(schema) AS schemas WHERE schemas > 0
+WITH datetime.realtime().epochMillis AS now
 UNWIND $entities AS row
 OPTIONAL MATCH (known:%label% {%key%: row.name})
 WITH row, now, known WHERE known IS NULL
@@ -20,7 +21,9 @@ RETURN count(e) AS created
 """Add the entities whose names are free; an entity that is there stays as it is.
 
 Invariant: no name twice, also when two load at once. Names of entities are not unique by
-constraint (older versions keep theirs), so the schema nodes are the mutex of all loads.
+constraint (older versions keep theirs), so the schema nodes are the mutex of all loads. The time is
+read after they are counted: beside the count it would group them, and each millisecond would add
+the entities once more.
 """
 
 LOAD_RELATIONS: Final[LiteralString] = """

@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, LiteralString, Protocol, TypeVar
 
-from neo4j import AsyncDriver, AsyncResult, Record, unit_of_work
+from neo4j import (
+    AsyncDriver,
+    AsyncResult,
+    AsyncSession,
+    NotificationMinimumSeverity,
+    Record,
+    unit_of_work,
+)
 from neo4j import exceptions as neo4j_errors
 
-from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.domain.audit import Operator
+from embed_pipeline.domain.errors import EmbedPipelineError, TooMuchAtOnceError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
-from embed_pipeline.store.connection import ENDED_BY_SERVER
+from embed_pipeline.store.connection import ENDED_BY_SERVER, TOO_MUCH
 from embed_pipeline.store.naming import for_queue
 
 logger = logging.getLogger(__name__)
@@ -74,35 +82,56 @@ class Database:
     timeout: timedelta = TRANSACTION_TIMEOUT
     patience: timedelta = TRANSACTION_PATIENCE
     queue: str = DEFAULT_QUEUE
+    operator: Operator | None = None
+    """On whose behalf the queue is changed; what a worker or a sensor does is nobody's action."""
 
     @property
     def now_ms(self) -> int | None:
         """The parameter ``$now``: null in production."""
         return to_ms(self.clock()) if self.clock else None
 
-    async def write(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
+    async def write(
+        self, work: Callable[[Transaction], Awaitable[Result]], *, is_divisible: bool = False
+    ) -> Result:
         """Run ``work`` in a write transaction, more than once if need be.
 
         ``work`` must be safe to repeat after it was applied: a connection cut at COMMIT leaves that
         open, and the only way to know is to ask again with the same token.
+
+        Raises:
+            TooMuchAtOnceError: it ``is_divisible`` and takes more time or memory than there is.
         """
-        return await self._until_it_works(work, write=True)
+        return await self._until_it_works(work, write=True, is_divisible=is_divisible)
 
-    async def read(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
+    async def read(
+        self, work: Callable[[Transaction], Awaitable[Result]], *, is_divisible: bool = False
+    ) -> Result:
         """Run ``work`` in a read transaction; a follower in a cluster may be behind."""
-        return await self._until_it_works(work, write=False)
+        return await self._until_it_works(work, write=False, is_divisible=is_divisible)
 
-    async def read_latest(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
+    async def read_latest(
+        self, work: Callable[[Transaction], Awaitable[Result]], *, is_divisible: bool = False
+    ) -> Result:
         """Run ``work``, which only reads, where every write is known: on the leader.
 
         A lease that a follower has not heard of yet would look lost. A bookmark would make it wait,
         but also make every transaction wait for all commits before it: measured, a lease then
         waited for the vector index that other drains were writing.
         """
-        return await self.write(work)
+        return await self.write(work, is_divisible=is_divisible)
+
+    def session(self) -> AsyncSession:
+        """Open a session; also that of another program's driver gets no hints about labels."""
+        return self.driver.session(
+            database=self.name, notifications_min_severity=NotificationMinimumSeverity.OFF
+        )
 
     async def _until_it_works(
-        self, work: Callable[[Transaction], Awaitable[Result]], *, write: bool
+        self,
+        work: Callable[[Transaction], Awaitable[Result]],
+        *,
+        write: bool,
+        is_divisible: bool,
     ) -> Result:
         seconds = self.timeout.total_seconds()
 
@@ -117,10 +146,15 @@ class Database:
             try:
                 # The driver waits for ever on a connection that is open but silent.
                 async with asyncio.timeout(2 * seconds):
-                    async with self.driver.session(database=self.name) as session:
+                    async with self.session() as session:
                         run = session.execute_write if write else session.execute_read
                         return await run(bounded)
             except (*_REPEATABLE, neo4j_errors.ClientError) as error:
+                if is_divisible and _is_too_much(error):
+                    # The same again would end the same, and cost the server as much.
+                    raise TooMuchAtOnceError(
+                        f"Neo4j has no time or memory for so much at once ({_kind(error)})"
+                    ) from error
                 if loop.time() + pause >= deadline or not _is_repeatable(error):
                     raise
                 logger.info("repeating a transaction after %s", type(error).__name__)
@@ -135,6 +169,15 @@ def _is_repeatable(error: Exception) -> bool:
     return not is_client_error or (error.code or "").startswith(ENDED_BY_SERVER)
 
 
+def _is_too_much(error: Exception) -> bool:
+    code = getattr(error, "code", None) or ""
+    return isinstance(error, TimeoutError) or code.startswith(TOO_MUCH)
+
+
+def _kind(error: Exception) -> str:
+    return (getattr(error, "code", None) or type(error).__name__).rpartition(".")[2]
+
+
 class QuietList(list[Any]):
     """A list whose ``repr`` is short.
 
@@ -146,14 +189,29 @@ class QuietList(list[Any]):
         return f"<{len(self)} rows>"
 
 
-async def fetch(tx: Transaction, statement: LiteralString, /, **parameters: Any) -> list[Record]:
-    """Run a statement to its end."""
-    quiet = {
+def quiet(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The same parameters, with lists that are short to print."""
+    return {
         name: QuietList(value) if isinstance(value, list) else value
         for name, value in parameters.items()
     }
-    result = await tx.run(statement, quiet)
-    return [record async for record in result]
+
+
+async def fetch(tx: Transaction, statement: LiteralString, /, **parameters: Any) -> list[Record]:
+    """Run a statement to its end.
+
+    The driver keeps the parameters in a circle of objects until the garbage collector comes by,
+    which is seldom. So lists are emptied: a drain held 300 MB of vectors that were long written.
+    """
+    sent = quiet(parameters)
+    parameters.clear()
+    try:
+        result = await tx.run(statement, sent)
+        return [record async for record in result]
+    finally:
+        for value in sent.values():
+            if isinstance(value, QuietList):
+                value.clear()
 
 
 async def fetch_one(tx: Transaction, statement: LiteralString, /, **parameters: Any) -> Record:

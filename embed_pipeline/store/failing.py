@@ -38,7 +38,7 @@ async def fail(
         await change_jobs(tx, [change for _, _, change in applied])
         tally = Counter(outcome for _, outcome, _ in applied)
         counts = {
-            "fenced": outcomes.count(FailureOutcome.FENCED),
+            "fenced": sum(_is_lost(jobs.get(row.lease.job_id), row) for row in rows),
             "retried": tally[FailureOutcome.RETRY],
             "given_back": tally[FailureOutcome.GIVEN_BACK],
             "exhausted": sum(_is_exhausted(job, outcome) for job, outcome, _ in applied),
@@ -64,6 +64,7 @@ def _decide(
         policy=config.retry,
         roll=config.roll(),
         is_pinned=row.is_pinned,
+        is_outage=row.is_outage,
     )
     if isinstance(decision, GiveUp) and _is_other_text(job, row):
         # Somebody has asked for a newer text meanwhile: that one has not been tried yet.
@@ -104,6 +105,11 @@ def _is_other_text(job: Properties, row: Failure) -> bool:
 def _repeated(job: Properties | None, row: Failure) -> FailureOutcome:
     ending = settled_as(job, row.lease)
     return FailureOutcome(ending) if ending in _ENDINGS else FailureOutcome.FENCED
+
+
+def _is_lost(job: Properties | None, row: Failure) -> bool:
+    """What the worker itself has completed or given back is refused, but was not taken away."""
+    return not is_held(job, row.lease) and settled_as(job, row.lease) is None
 
 
 def _is_exhausted(job: Properties, outcome: FailureOutcome) -> bool:

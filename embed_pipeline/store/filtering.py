@@ -1,5 +1,6 @@
 """A filter as parameters, and changes that walk over all jobs it means."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -9,10 +10,13 @@ from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import BulkReport
 from embed_pipeline.store import cypher_admin as cypher
+from embed_pipeline.store.auditing import AuditNote
 from embed_pipeline.store.changes import Change
 from embed_pipeline.store.database import Database, Transaction, fetch, to_ms
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
+
+logger = logging.getLogger(__name__)
 
 PAGE: Final = 500
 MAX_REPORTED_IDS: Final = 1_000
@@ -69,7 +73,13 @@ async def preview(database: Database, parameters: dict[str, Any]) -> BulkReport:
 
 
 async def change_all(
-    database: Database, queue: str, parameters: dict[str, Any], decide: Decide, *, counter: str
+    database: Database,
+    queue: str,
+    parameters: dict[str, Any],
+    decide: Decide,
+    *,
+    counter: str,
+    note: AuditNote,
 ) -> BulkReport:
     """Walk over the jobs page by page; each page is locked, read again and changed."""
     changed: Counter[JobStatus] = Counter()
@@ -77,9 +87,19 @@ async def change_all(
     after = ""
     while True:
         last, changes = await _change_page(
-            database, queue, parameters, decide, counter=counter, after=after
+            database,
+            queue,
+            parameters,
+            decide,
+            counter=counter,
+            after=after,
+            note=note,
+            before=changed.total(),
         )
         changed.update(change.before for change in changes)
+        if changes:
+            changed_ids = ",".join(change.job_id for change in changes)
+            logger.info("%s jobs=%d ids=%s", counter, len(changes), changed_ids)
         ids += [change.job_id for change in changes[: MAX_REPORTED_IDS - len(ids)]]
         if last is None:
             return BulkReport(changed.total(), tuple(ids), is_preview=False, counts=changed)
@@ -94,6 +114,8 @@ async def _change_page(
     *,
     counter: str,
     after: str,
+    note: AuditNote,
+    before: int,
 ) -> tuple[str | None, list[Change]]:
     token = new_token()
 
@@ -104,7 +126,9 @@ async def _change_page(
         )
         changes = [change for job in jobs.values() if (change := decide(job, now))]
         await change_jobs(tx, changes)
+        last = page[-1]["id"] if len(page) == PAGE else None
+        await note.write(tx, before + len(changes), is_complete=last is None)
         await count(tx, queue, {counter: len(changes)}, token=token)
-        return (page[-1]["id"] if len(page) == PAGE else None), changes
+        return last, changes
 
     return await write_once(database, queue, token, work)

@@ -20,6 +20,8 @@ from embed_pipeline.domain.results import (
     LoadedEntity,
     RecoveredJob,
 )
+from embed_pipeline.domain.text import share_of
+from embed_pipeline.domain.vector import Vector
 from embed_pipeline.store import cypher_worker as cypher
 from embed_pipeline.store.changes import back_to_pending
 from embed_pipeline.store.completing import complete
@@ -34,7 +36,7 @@ from embed_pipeline.store.database import (
 )
 from embed_pipeline.store.failing import fail
 from embed_pipeline.store.leasing import lease
-from embed_pipeline.store.loading import find_vectors, load
+from embed_pipeline.store.loading import find_forced, find_vectors, load
 from embed_pipeline.store.records import is_held, lease_rows, settled_as
 from embed_pipeline.store.recovering import recover_expired
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
@@ -89,7 +91,10 @@ class Neo4jJobStore:
         return await self.database.write(work)
 
     async def heartbeat(self, leases: Sequence[Lease], *, duration: timedelta) -> Beat:
-        """Extend the leases that are still held, and say which are lost or cancelled."""
+        """Extend the leases that are still held; say which are lost, cancelled or settled.
+
+        The beat may cross a completion of the same worker: that is no lost lease.
+        """
         if not leases:
             return Beat()
         _check_duration(duration)
@@ -121,15 +126,24 @@ class Neo4jJobStore:
         rows = lease_rows(leases)
         return await self.database.read_latest(lambda tx: _look(tx, leases, rows))
 
-    async def load(self, leases: Sequence[Lease]) -> list[LoadedEntity]:
+    async def load(
+        self, leases: Sequence[Lease], *, longest: int | None = None
+    ) -> list[LoadedEntity]:
         """Read the entities; jobs of vanished or newer ones are cancelled at once."""
-        return await load(self.database, self.config, leases) if leases else []
+        if not leases:
+            return []
+        longest = share_of(len(leases)) if longest is None else longest
+        return await load(self.database, self.config, leases, longest=longest)
 
     async def find_vectors(
         self, hashes: Sequence[str], *, model: str, dimensions: int
-    ) -> Mapping[str, list[float]]:
+    ) -> Mapping[str, Vector]:
         """Vectors of texts that were embedded before, by hash."""
         return await find_vectors(self.database, self.config, hashes, model, dimensions)
+
+    async def find_forced(self, leases: Sequence[Lease]) -> set[Lease]:
+        """Leases of jobs that are to ask the provider, whatever vectors the graph has."""
+        return await find_forced(self.database, leases)
 
     async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
         """Store vectors and finish jobs in one transaction; one outcome per row, in order."""
@@ -179,13 +193,16 @@ async def _look(tx: Transaction, leases: Sequence[Lease], rows: list[dict[str, A
     if counted["jobs"] == len(leases):
         return Beat(held=tuple(leases))
     records = await fetch(tx, cypher.READ_LEASES, leases=rows)
-    found = {record["id"]: record for record in records}
+    found = {record["id"]: record.data() for record in records}
     held: list[Lease] = []
     cancelled: list[Lease] = []
     lost: list[Lease] = []
+    settled: dict[Lease, str] = {}
     for lease_ in leases:
         record = found.get(lease_.job_id)
-        if record is None or record["fence"] != lease_.fence:
+        if ending := settled_as(record, lease_):
+            settled[lease_] = ending
+        elif record is None or record["fence"] != lease_.fence:
             lost.append(lease_)
         elif record["owner"] == lease_.owner:
             held.append(lease_)
@@ -193,7 +210,7 @@ async def _look(tx: Transaction, leases: Sequence[Lease], rows: list[dict[str, A
             cancelled.append(lease_)
         else:
             lost.append(lease_)
-    return Beat(tuple(held), tuple(cancelled), tuple(lost))
+    return Beat(tuple(held), tuple(cancelled), tuple(lost), settled)
 
 
 def _check_duration(duration: timedelta) -> None:

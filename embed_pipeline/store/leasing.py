@@ -1,14 +1,21 @@
 """How jobs are given out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from embed_pipeline.domain.breaker import BreakerStatus, allowed_jobs
+from embed_pipeline.domain.breaker import PROBE_LASTS, BreakerStatus, allowed_jobs
 from embed_pipeline.domain.errors import SchemaError
-from embed_pipeline.domain.fairness import Lane, slots_for_oldest, suspects_first
+from embed_pipeline.domain.fairness import (
+    SUSPECTS_AT_ONCE,
+    Lane,
+    group_of,
+    slots_for_oldest,
+    suspects_first,
+)
 from embed_pipeline.domain.results import LeaseBatch
 from embed_pipeline.store import cypher_worker as cypher
+from embed_pipeline.store.adopting import adopt_ids
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_admin import PROBE_BREAKER
 from embed_pipeline.store.database import (
@@ -19,9 +26,11 @@ from embed_pipeline.store.database import (
     from_ms,
     moment,
 )
+from embed_pipeline.store.enqueueing import enqueue
+from embed_pipeline.store.identity import refuse_other
 from embed_pipeline.store.queue_state import read_breaker
 from embed_pipeline.store.records import to_leased_job
-from embed_pipeline.store.transactions import new_token
+from embed_pipeline.store.transactions import count, new_token
 
 _SMALLEST_SWEEP: Final = 100
 """Retries whose time has come enter their lanes at least so many at a time."""
@@ -50,15 +59,21 @@ async def lease(
             return _batch(held, owner=owner, model=model)
     heads = await _read_heads(tx, config, model=model, limit=limit, now=now)
     queue = heads["queue"]
+    # Under the mutex: a drain that is under way when the queue gets another model ends here.
+    refuse_other(queue, config)
     if queue.get("paused"):
         return LeaseBatch(refusal=f"paused by {queue.get('paused_by')}")
     breaker = read_breaker(queue)
+    if breaker.is_outage and breaker.is_probe_due(moment(heads["now"])):
+        until = heads["now"] + duration_ms(PROBE_LASTS)
+        await fetch(tx, PROBE_BREAKER, queue=config.queue, probe_at=until)
+        return LeaseBatch(refusal=str(breaker), is_probe=True)
     allowed = allowed_jobs(breaker, moment(heads["now"]), limit)
     if allowed == 0:
-        return LeaseBatch(refusal=f"breaker open: {breaker.reason}")
+        return LeaseBatch(refusal=str(breaker))
     if heads["due"]:
         await fetch(tx, cypher.LOCK_JOBS, ids=sorted(heads["due"]), token=token)
-        await fetch(tx, cypher.ENTER_LANES, ids=sorted(heads["due"]))
+        await fetch(tx, cypher.ENTER_LANES, ids=sorted(heads["due"]), now=heads["now"])
         heads = await _read_heads(tx, config, model=model, limit=limit, now=now)
     ids, slots = _choose(heads, lane, allowed)
     if not ids:
@@ -78,7 +93,33 @@ async def lease(
     if claimed["jobs"] and breaker.status is not BreakerStatus.CLOSED:
         until = heads["now"] + duration_ms(duration)
         await fetch(tx, PROBE_BREAKER, queue=config.queue, probe_at=until)
-    return _batch(claimed, owner=owner, model=model, order=ids)
+    batch = _batch(claimed, owner=owner, model=model, order=ids)
+    if left := set(ids) - {item.lease.job_id for item in batch.jobs}:
+        # Somebody else has leased or ended them: they are in the way of those behind them.
+        await _adopt(tx, config, left, token=token, now=now)
+        if not batch.jobs:
+            return await lease(
+                tx,
+                config,
+                owner=owner,
+                model=model,
+                limit=limit,
+                duration=duration,
+                lane=lane,
+                request=request,
+                is_repeated=False,
+                now=now,
+            )
+    return batch
+
+
+async def _adopt(
+    tx: Transaction, config: QueueConfig, ids: Iterable[str], *, token: int, now: int | None
+) -> None:
+    found = await adopt_ids(tx, config, ids, token=token, now=now)
+    if found.wishes:
+        await enqueue(tx, config, found.wishes, now=now)
+    await count(tx, config.queue, {"adopted": found.count}, token=new_token())
 
 
 def _batch(
@@ -99,6 +140,7 @@ async def _read_heads(
         queue=config.queue,
         model=model,
         limit=limit,
+        suspects=min(limit, SUSPECTS_AT_ONCE),
         sweep=max(limit, _SMALLEST_SWEEP),
         oldest=slots_for_oldest(9, limit),
         now=now,
@@ -108,7 +150,7 @@ async def _read_heads(
 
 def _choose(heads: dict[str, Any], lane: Lane, limit: int) -> tuple[list[str], int]:
     """The ids to lease, most urgent first, and how many count for the share of the oldest."""
-    queue, suspects = heads["queue"], heads["suspects"]
+    queue, suspects = heads["queue"], group_of(heads["suspects"], limit)
     if suspects and suspects_first(queue["turns"], lane):
         return suspects, 0
     if lane is Lane.SUSPECT:

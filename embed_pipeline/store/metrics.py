@@ -12,6 +12,7 @@ from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics
 from embed_pipeline.store import cypher_metrics as cypher
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_admin import COUNT_JOBS, READ_STATE
+from embed_pipeline.store.cypher_former import COUNT_FORMER
 from embed_pipeline.store.database import (
     Database,
     Transaction,
@@ -37,15 +38,21 @@ class Neo4jQueueMetrics:
         async def work(tx: Transaction) -> QueueMetrics:
             now_ms = self.database.now_ms
             counts = await fetch_one(tx, COUNT_JOBS)
-            lanes = await fetch_one(tx, cypher.LANES, now=now_ms)
+            own = self.config.identity.model if self.config.identity else None
+            lanes = await fetch_one(tx, cypher.LANES, now=now_ms, model=own)
             now = lanes["now"]
-            waiting = [*lanes["oldest_pending"], *await _heads(tx)]
+            waiting = [*lanes["oldest_pending"], *await _heads(tx, own)]
+            former = 0
+            if own is not None:
+                former = (await fetch_one(tx, COUNT_FORMER, model=own))["jobs"]
             ended = await fetch(tx, cypher.ENDED, since=now - duration_ms(window), now=now)
-            categories = await fetch(tx, cypher.CATEGORIES)
+            categories = _tally(await fetch(tx, cypher.CATEGORIES), "category")
             record = await fetch_one(tx, cypher.READ_COUNTERS, queue=self.config.queue)
             counters = record["counters"] or {}
             queue = await fetch_one(tx, READ_STATE, queue=self.config.queue, now=now_ms)
             by_status = _tally(ended, "status")
+            [leased] = lanes["leased"]
+            by_states = sum(counts[status.value] for status in JobStatus)
             away = lanes["delayed"] + lanes["due_retries"] + lanes["suspects"]
             return QueueMetrics(
                 at=moment(now),
@@ -57,17 +64,21 @@ class Neo4jQueueMetrics:
                 oldest_pending=_age(waiting, now),
                 expired_leases=lanes["expired"],
                 oldest_expired=_age(lanes["oldest_expired"], now),
-                without_lock=lanes["without_lock"],
+                without_lock=leased["without_lock"],
                 window=window,
                 completed_in_window=by_status["completed"],
                 failed_in_window=by_status["failed"],
                 cancelled_in_window=by_status["cancelled"],
                 attempts=dict(sorted(_tally(ended, "attempts").items())),
-                categories={c: _tally(categories, "category")[c.value] for c in ErrorCategory},
+                categories={c: categories[c.value] for c in ErrorCategory},
                 counters={name: counters.get(name, 0) for name in COUNTERS},
                 state=read_state(queue["queue"]),
                 oldest_ended=_age(lanes["oldest_ended"], now),
                 last_recovery=from_ms(counters.get("last_recovery_at")),
+                former_model=former,
+                unadopted=abs(counts["total"] - by_states)
+                + leased["ended_by_others"]
+                + categories[None],
             )
 
         return await self.database.read(work)
@@ -104,13 +115,14 @@ class Neo4jQueueMetrics:
         return await self.database.read(work)
 
 
-async def _heads(tx: Transaction) -> list[int]:
-    """When the oldest healthy job of each model became ready."""
+async def _heads(tx: Transaction, own: str | None) -> list[int]:
+    """When the oldest healthy job of the model became ready; of each if the queue has none."""
     heads: list[int] = []
     model = ""
     while found := await fetch(tx, cypher.NEXT_HEAD, after=model):
         model = found[0]["model"]
-        heads.append(found[0]["ready_at"])
+        if own in (None, model):
+            heads.append(found[0]["ready_at"])
     return heads
 
 

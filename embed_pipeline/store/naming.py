@@ -5,18 +5,45 @@ from functools import cache
 from typing import Final, LiteralString, cast
 
 from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
+from embed_pipeline.store.cypher_entity import (
+    BEGINNING_OF_VALUE,
+    READABLE_TEXT,
+    SAMPLE_OF_VECTOR,
+    SIZE_OF_VALUE,
+)
 
-_JOB_LABEL: Final = re.compile(r"\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled)\b")
-"""The labels of jobs; those of single nodes (``EmbedQueue``) are shared, the nodes have names."""
+_OWN_LABEL: Final = re.compile(
+    r"`(?:[^`]|``)*`|\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled|Audit)\b"
+)
+"""The labels of jobs and of what was done to them; those of single nodes (``EmbedQueue``) are
+shared, the nodes have names.
+
+Names in backquotes, which are the user's, are found as a whole, so that nothing inside is.
+"""
+_PLACEHOLDER: Final = re.compile(r"%(\w+)%")
+
+
+def quoted(name: str) -> LiteralString:
+    r"""Write a name so that a statement takes it as that and nothing else.
+
+    The cast is honest: a single backquote would end the name, and each is doubled; the other way to
+    write one, ``\u0060``, which Neo4j decodes before it reads a statement, needs a backslash. No
+    ``EntityShape`` has a name with one, and here it is refused again.
+    """
+    if "\\" in name:
+        raise ConfigurationError(
+            f"{name!r:.200} cannot be quoted in a statement: it has a backslash"
+        )
+    return cast("LiteralString", "`" + name.replace("`", "``") + "`")
 
 
 @cache
 def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
     """Write the names of ``shape`` into the ``%placeholders%`` of ``statement``.
 
-    The cast is honest: an ``EntityShape`` refuses every name that is not letters, digits and
-    underscores, so nothing can close the backquotes. Dynamic labels (``$($label)``) would need no
+    All at once: a name may look like a placeholder. Dynamic labels (``$($label)``) would need no
     text at all, but Neo4j 5.26 scans all nodes for them instead of using the index.
     """
     names = {
@@ -31,10 +58,24 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
         "vector_hash": shape.vector_hash,
         "vector_version": shape.vector_version,
         "vector_job": shape.vector_job,
+        "vector_print": shape.vector_print,
+        "vector_at": shape.vector_at,
     }
-    text: str = statement.replace("%text%", ", ".join(f".`{name}`" for name in shape.text))
-    for placeholder, name in names.items():
-        text = text.replace(f"%{placeholder}%", f"`{name}`")
+    written: dict[str, str] = {placeholder: quoted(name) for placeholder, name in names.items()}
+    properties = [quoted(name) for name in shape.text]
+    values = [f"text.{name}" for name in properties]
+    cut = [BEGINNING_OF_VALUE.replace("%value%", value) for value in values]
+    written |= {
+        "sample": SAMPLE_OF_VECTOR,
+        "mark": ", ".join(f"entity.{quoted(name)}" for name in shape.provenance),
+        "text": ", ".join(f".{name}" for name in properties),
+        "size": " + ".join(SIZE_OF_VALUE.replace("%value%", value) for value in values),
+        "cut": ", ".join(f"{name}: {part}" for name, part in zip(properties, cut, strict=True)),
+    }
+    text: str = _PLACEHOLDER.sub(
+        lambda found: written.get(found[1], found[0]),
+        statement.replace("%readable%", READABLE_TEXT),
+    )
     return cast("LiteralString", text)
 
 
@@ -49,12 +90,13 @@ def for_queue(statement: LiteralString, queue: str) -> LiteralString:
     """
     if queue == DEFAULT_QUEUE:
         return statement
-    text: str = _JOB_LABEL.sub(rf"\g<0>_{checked_queue_name(queue)}", statement)
+    ending = f"_{checked_queue_name(queue)}"
+    text: str = _OWN_LABEL.sub(
+        lambda found: found[0] if found[0].startswith("`") else found[0] + ending, statement
+    )
     return cast("LiteralString", text)
 
 
-def name_for(name: LiteralString, queue: str) -> LiteralString:
+def name_for(name: str, queue: str) -> str:
     """The name of something that every queue has for itself: an index, a trigger."""
-    if queue == DEFAULT_QUEUE:
-        return name
-    return cast("LiteralString", f"{name}_{checked_queue_name(queue)}")
+    return name if queue == DEFAULT_QUEUE else f"{name}_{checked_queue_name(queue)}"

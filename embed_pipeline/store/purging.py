@@ -1,16 +1,20 @@
 """Deletes finished jobs whose retention is over."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 from neo4j import Record
 
+from embed_pipeline.domain.audit import OperatorAction
 from embed_pipeline.domain.errors import CleanupFailedError, ConfigurationError
+from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.results import PurgeReport
 from embed_pipeline.store import cypher_purge as cypher
+from embed_pipeline.store.auditing import AuditNote
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, duration_ms, fetch_one
 from embed_pipeline.store.naming import for_queue
@@ -19,7 +23,16 @@ from embed_pipeline.store.transactions import new_token
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 1_000
+_ENDED: Final = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 SHORTEST_RETENTION: Final = timedelta(days=1)
+
+
+def described(retention: Mapping[JobStatus, timedelta]) -> str:
+    """How long ended jobs are kept, in words; once if it is the same for all states."""
+    days = {status: f"{retention[status].days} days" for status in _ENDED}
+    if len(set(days.values())) == 1:
+        return days[JobStatus.COMPLETED]
+    return ", ".join(f"{number} ({status})" for status, number in days.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +43,31 @@ class Neo4jPurge:
     config: QueueConfig
 
     async def purge_terminal(
-        self, *, retention: timedelta, dry_run: bool = False, use_apoc: bool | None = None
+        self,
+        *,
+        retention: timedelta | Mapping[JobStatus, timedelta],
+        dry_run: bool = False,
+        use_apoc: bool | None = None,
     ) -> PurgeReport:
-        """Delete completed, failed and cancelled jobs that ended before the retention.
+        """Delete completed, failed and cancelled jobs that ended before the retention of theirs.
 
         Raises:
             CleanupFailedError: a batch was rolled back; what the others deleted stays deleted.
         """
         # A negative retention deletes everything, a null one nothing: neither may pass.
-        if retention < SHORTEST_RETENTION:
+        kept: Mapping[JobStatus, timedelta] = (
+            dict.fromkeys(_ENDED, retention) if isinstance(retention, timedelta) else retention
+        )
+        shortest = min(kept[status] for status in _ENDED)
+        if shortest < SHORTEST_RETENTION:
             raise ConfigurationError(f"the retention must be at least {SHORTEST_RETENTION}")
         found = await self.database.read(
             lambda tx: fetch_one(
                 tx,
                 cypher.COUNT_EXPIRED,
                 now=self.database.now_ms,
-                retention=duration_ms(retention),
+                retention={status.value: duration_ms(kept[status]) for status in _ENDED},
+                shortest=duration_ms(shortest),
             )
         )
         has_apoc = await self._has_apoc() if use_apoc is None else use_apoc
@@ -56,21 +78,27 @@ class Neo4jPurge:
             logger.warning(
                 "APOC is missing (apoc.periodic.iterate): cleaning up with CALL IN TRANSACTIONS"
             )
-        outcome = await self._purge(found["cutoff"], has_apoc=has_apoc)
+        asked = f"ended more than {described(kept)} ago"
+        note = AuditNote(self.database, OperatorAction.PURGE, asked, self.config.secrets)
+        outcome = await self._purge(found, has_apoc=has_apoc, note=note)
         if outcome["failed_batches"]:
             errors = redact("; ".join(map(str, outcome["errors"])), self.config.secrets)[:500]
             raise CleanupFailedError(
                 f"{outcome['failed_batches']} batches were rolled back after "
                 f"{outcome['deleted']} jobs had been deleted: {errors}"
             )
+        await note.finish()
         return PurgeReport(outcome["deleted"], 0, used_apoc=has_apoc, is_dry_run=False)
 
-    async def _purge(self, cutoff: int, *, has_apoc: bool) -> Record:
+    async def _purge(self, found: Record, *, has_apoc: bool, note: AuditNote) -> Record:
         parameters: dict[str, Any] = {
-            "cutoff": cutoff,
+            "cutoffs": found["cutoffs"],
+            "last": found["last"],
             "queue": self.config.queue,
             "token": new_token(),
             "batch": BATCH,
+            "entries": [note.entry] if note.entry else [],
+            "now": self.database.now_ms,
         }
         queue = self.config.queue
         statement = for_queue(cypher.PURGE_WITHOUT_APOC, queue)

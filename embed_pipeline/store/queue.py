@@ -1,13 +1,17 @@
 """Everything about one queue, ready to use."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from neo4j import AsyncDriver
 
+from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.store.adoption import Neo4jAdoption
+from embed_pipeline.store.auditing import Neo4jAudit
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import TRANSACTION_TIMEOUT, Clock, Database
+from embed_pipeline.store.identity import Neo4jIdentity
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.metrics import Neo4jQueueMetrics
 from embed_pipeline.store.purging import Neo4jPurge
@@ -29,10 +33,17 @@ class Queue:
     switch: Neo4jQueueSwitch
     metrics: Neo4jQueueMetrics
     purge: Neo4jPurge
+    audit: Neo4jAudit
+    identity: Neo4jIdentity
+    adoption: Neo4jAdoption
+
+    def acting_as(self, operator: Operator) -> "Queue":
+        """The same queue; what is changed through it is recorded as done by ``operator``."""
+        return _assembled(replace(self.database, operator=operator), self.config)
 
     def limiter(self, limits: RateLimits, *, name: str = "default") -> Neo4jRateLimiter:
         """The shared rate limit of one provider."""
-        return Neo4jRateLimiter(self.database, limits, name)
+        return Neo4jRateLimiter(self.database, limits, name, self.config.secrets)
 
     def reconciler(self, model: str) -> Neo4jReconciler:
         """The scan for one model."""
@@ -53,13 +64,19 @@ def open_queue(
 ) -> Queue:
     """Put the parts together; ``clock`` is for tests, production asks the server for the time."""
     config = config or QueueConfig()
-    db = Database(driver, database, clock, timeout, queue=config.queue)
+    return _assembled(Database(driver, database, clock, timeout, queue=config.queue), config)
+
+
+def _assembled(database: Database, config: QueueConfig) -> Queue:
     return Queue(
-        database=db,
+        database=database,
         config=config,
-        jobs=Neo4jJobStore(db, config),
-        admin=Neo4jQueueAdmin(db, config),
-        switch=Neo4jQueueSwitch(db, config),
-        metrics=Neo4jQueueMetrics(db, config),
-        purge=Neo4jPurge(db, config),
+        jobs=Neo4jJobStore(database, config),
+        admin=Neo4jQueueAdmin(database, config),
+        switch=Neo4jQueueSwitch(database, config),
+        metrics=Neo4jQueueMetrics(database, config),
+        purge=Neo4jPurge(database, config),
+        audit=Neo4jAudit(database, config),
+        identity=Neo4jIdentity(database, config),
+        adoption=Neo4jAdoption(database, config),
     )

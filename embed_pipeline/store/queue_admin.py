@@ -1,9 +1,12 @@
 """Everyone else's side of the queue."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Final
 
+from embed_pipeline.domain.audit import OperatorAction, describe_filter
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import Job, JobStatus, NewJob
@@ -13,12 +16,14 @@ from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.results import BulkReport, RecoveredJob
 from embed_pipeline.store import cypher_admin as cypher
 from embed_pipeline.store import cypher_worker
+from embed_pipeline.store.auditing import AuditNote
 from embed_pipeline.store.changes import Change, back_to_pending, cancelled, reopened
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import (
     Database,
     QueueTransaction,
     Transaction,
+    duration_ms,
     fetch,
     fetch_one,
 )
@@ -27,6 +32,8 @@ from embed_pipeline.store.filtering import change_all, filter_parameters, previe
 from embed_pipeline.store.records import Properties, is_owned, to_job
 from embed_pipeline.store.recovering import recover_owner
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
+
+logger = logging.getLogger(__name__)
 
 _PAGE: Final = 1_000
 
@@ -43,22 +50,16 @@ class Neo4jQueueAdmin:
     ) -> list[EnqueueOutcome]:
         """Make sure that each key has its job; one outcome per job, in order."""
         outcomes: list[EnqueueOutcome] = []
+        forced = tuple(job.entity_uid for job in jobs if job.force)
+        note = self._note(OperatorAction.FORCE, JobFilter(entity_uids=forced)) if forced else None
         for start in range(0, len(jobs), _PAGE):
-            page, token = jobs[start : start + _PAGE], new_token()
-
-            async def work(
-                tx: Transaction, page: Sequence[NewJob] = page, token: int = token
-            ) -> list[EnqueueOutcome]:
-                return await enqueue(
-                    tx,
-                    self.config,
-                    page,
-                    max_attempts=max_attempts,
-                    token=token,
-                    now=self.database.now_ms,
-                )
-
-            outcomes += await write_once(self.database, self.config.queue, token, work)
+            outcomes += await self._enqueue_page(
+                jobs[start : start + _PAGE],
+                max_attempts=max_attempts,
+                note=note,
+                before=sum(outcome is not EnqueueOutcome.PRESENT for outcome in outcomes),
+                is_last=start + _PAGE >= len(jobs),
+            )
         return outcomes
 
     async def enqueue_in(
@@ -80,6 +81,7 @@ class Neo4jQueueAdmin:
             which,
             Move.RETRY_FAILED,
             _retried,
+            note=self._note(OperatorAction.RETRY, which),
             counter="reopened",
             is_preview=preview,
             exclude=exclude,
@@ -89,12 +91,14 @@ class Neo4jQueueAdmin:
         self, which: JobFilter, *, by: str, reason: str = "", preview: bool = False
     ) -> BulkReport:
         """Cancel what is pending or processing; terminal jobs are left alone."""
+        who, why = self._stored(by), self._stored(reason)
 
         def decide(job: Properties, now: int) -> Change:
-            return cancelled(job, now=now, by=by, reason=self._stored(reason))
+            return cancelled(job, now=now, by=who, reason=why)
 
+        note = self._note(OperatorAction.CANCEL, which, reason=reason)
         return await self._change(
-            which, Move.CANCEL, decide, counter="cancelled", is_preview=preview
+            which, Move.CANCEL, decide, note=note, counter="cancelled", is_preview=preview
         )
 
     async def cancel_job(self, job_id: str, *, by: str, reason: str = "") -> None:
@@ -105,17 +109,19 @@ class Neo4jQueueAdmin:
             TransitionRefusedError: the job has ended; the message says how.
         """
         token = new_token()
+        note = self._note(OperatorAction.CANCEL, JobFilter(ids=(job_id,)), reason=reason)
 
         async def work(tx: Transaction) -> None:
             jobs, now = await lock_jobs(tx, [job_id], token=token, now=self.database.now_ms)
             if job_id not in jobs:
                 raise JobNotFoundError(f"there is no job {job_id}")
-            await change_jobs(
-                tx, [cancelled(jobs[job_id], now=now, by=by, reason=self._stored(reason))]
-            )
+            who, why = self._stored(by), self._stored(reason)
+            await change_jobs(tx, [cancelled(jobs[job_id], now=now, by=who, reason=why)])
+            await note.write(tx, 1)
             await count(tx, self.config.queue, {"cancelled": 1}, token=token)
 
         await write_once(self.database, self.config.queue, token, work)
+        logger.info("job=%s cancelled by=%s", job_id, self._stored(by))
 
     async def release_owner(self, owner: str) -> int:
         """Give back, with refund, everything that an owner, or all owners of a run, hold.
@@ -124,14 +130,20 @@ class Neo4jQueueAdmin:
         use ``recover_owner``, which counts the attempt.
         """
         released = 0
-        while page := await self._release_page(owner):
-            released += page
+        note = self._note(OperatorAction.RELEASE, JobFilter(owner=owner))
+        while page := await self._release_page(owner, note=note, before=released):
+            for job in page:
+                logger.warning("job=%s released from owner=%s", job["id"], job["lock_owner"])
+            released += len(page)
         return released
 
     async def recover_owner(self, owner: str) -> list[RecoveredJob]:
         """Take everything from an owner that is known to be dead, without waiting for expiry."""
         recovered: list[RecoveredJob] = []
-        while page := await recover_owner(self.database, self.config, owner, limit=_PAGE):
+        note = self._note(OperatorAction.RECOVER, JobFilter(owner=owner))
+        while page := await recover_owner(
+            self.database, self.config, owner, limit=_PAGE, note=note, before=len(recovered)
+        ):
             recovered += page
         return recovered
 
@@ -172,15 +184,23 @@ class Neo4jQueueAdmin:
         )
 
     async def record_recovery(self) -> None:
-        """Note that somebody has looked for expired leases, whether there were any or not."""
+        """Count a search for expired leases, whether there were any or not."""
         token, queue = new_token(), self.config.queue
+        one = {"recoveries": 1}
+        await write_once(self.database, queue, token, lambda tx: count(tx, queue, one, token=token))
 
-        async def work(tx: Transaction) -> None:
-            await fetch(tx, cypher_worker.LOCK_COUNTERS, queue=queue, lock=token)
-            await fetch(tx, cypher.STAMP_RECOVERY, queue=queue, now=self.database.now_ms)
-            await count(tx, queue, {"recoveries": 1}, token=token)
-
-        await write_once(self.database, queue, token, work)
+    async def find_expired(self, *, limit: int = 100, grace: timedelta = timedelta(0)) -> list[Job]:
+        """Read the jobs whose leases have expired, the oldest expiry first; changes nothing."""
+        records = await self.database.read(
+            lambda tx: fetch(
+                tx,
+                cypher.READ_EXPIRED,
+                now=self.database.now_ms,
+                grace=duration_ms(grace),
+                limit=limit,
+            )
+        )
+        return [to_job(record["job"]) for record in records]
 
     async def _change(
         self,
@@ -188,6 +208,7 @@ class Neo4jQueueAdmin:
         move: Move,
         decide: Callable[[Properties, int], Change],
         *,
+        note: AuditNote,
         counter: str,
         is_preview: bool,
         exclude: ErrorCategory | None = None,
@@ -205,29 +226,56 @@ class Neo4jQueueAdmin:
             return decide(job, now) if is_wanted else None
 
         return await change_all(
-            self.database, self.config.queue, parameters, guarded, counter=counter
+            self.database, self.config.queue, parameters, guarded, counter=counter, note=note
         )
 
-    def _stored(self, reason: str) -> str:
-        # A run config may name a variable where a text is wanted, also one that holds a secret.
-        return redact(reason, self.config.secrets)
+    def _stored(self, text: str) -> str:
+        # What people write is kept for others to read, also when they have pasted a secret.
+        return redact(text, self.config.secrets)
 
-    async def _release_page(self, owner: str) -> int:
+    def _note(self, action: OperatorAction, which: JobFilter, *, reason: str = "") -> AuditNote:
+        said = describe_filter(which, reason=reason)
+        return AuditNote(self.database, action, said, self.config.secrets)
+
+    async def _enqueue_page(
+        self,
+        page: Sequence[NewJob],
+        *,
+        max_attempts: int | None,
+        note: AuditNote | None,
+        before: int,
+        is_last: bool,
+    ) -> list[EnqueueOutcome]:
         token = new_token()
 
-        async def work(tx: Transaction) -> int:
+        async def work(tx: Transaction) -> list[EnqueueOutcome]:
+            now = self.database.now_ms
+            outcomes = await enqueue(
+                tx, self.config, page, max_attempts=max_attempts, token=token, now=now
+            )
+            if note:
+                changed = sum(outcome is not EnqueueOutcome.PRESENT for outcome in outcomes)
+                await note.write(tx, before + changed, is_complete=is_last)
+            return outcomes
+
+        return await write_once(self.database, self.config.queue, token, work)
+
+    async def _release_page(self, owner: str, *, note: AuditNote, before: int) -> list[Properties]:
+        token = new_token()
+
+        async def work(tx: Transaction) -> list[Properties]:
             records = await fetch(tx, cypher_worker.PICK_OWNED, owner=owner, limit=_PAGE)
             jobs, now = await lock_jobs(
                 tx, (record["id"] for record in records), token=token, now=self.database.now_ms
             )
+            owned = [job for job in jobs.values() if is_owned(job, owner)]
             changes = [
-                back_to_pending(job, Move.RELEASE, now=now, is_refunded=True)
-                for job in jobs.values()
-                if is_owned(job, owner)
+                back_to_pending(job, Move.RELEASE, now=now, is_refunded=True) for job in owned
             ]
             await change_jobs(tx, changes)
+            await note.write(tx, before + len(changes), is_complete=not changes)
             await count(tx, self.config.queue, {"released": len(changes)}, token=token)
-            return len(changes)
+            return owned
 
         return await write_once(self.database, self.config.queue, token, work)
 

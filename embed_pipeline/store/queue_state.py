@@ -2,28 +2,41 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from embed_pipeline.domain.breaker import Breaker, BreakerStatus, pause_after
+from embed_pipeline.domain.audit import OperatorAction
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus, opened
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.metrics import QueueState
 from embed_pipeline.domain.redact import MAX_MESSAGE, redact
 from embed_pipeline.store import cypher_admin as cypher
+from embed_pipeline.store.auditing import AuditNote
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher_worker import LOCK_QUEUE
 from embed_pipeline.store.database import (
     Database,
     Transaction,
-    duration_ms,
     fetch,
     fetch_one,
     from_ms,
+    moment,
+    to_ms,
 )
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.transactions import new_token
 
 Decide = Callable[[Properties, int], dict[str, Any]]
 """The locked queue node and the time in; the properties to set out."""
+
+_NOT_PAUSED: Final = {"paused": False, "paused_by": None, "paused_since": None}
+_CLOSED: Final = {
+    "breaker": BreakerStatus.CLOSED.value,
+    "breaker_reason": None,
+    "breaker_since": None,
+    "breaker_failures": 0,
+    "breaker_probe_at": None,
+    "breaker_outage": None,
+}
 
 
 def read_breaker(queue: Properties) -> Breaker:
@@ -34,6 +47,7 @@ def read_breaker(queue: Properties) -> Breaker:
         since=from_ms(queue.get("breaker_since")),
         probe_at=from_ms(queue.get("breaker_probe_at")),
         failures=queue.get("breaker_failures", 0),
+        is_outage=bool(queue.get("breaker_outage")),
     )
 
 
@@ -56,50 +70,47 @@ class Neo4jQueueSwitch:
 
     async def pause(self, *, by: str) -> None:
         """Give out no more leases; what is leased goes on."""
-        await self._set_queue(lambda _, now: {"paused": True, "paused_by": by, "paused_since": now})
+        who = redact(by, self.config.secrets)
+        await self._set_queue(
+            lambda _, now: {"paused": True, "paused_by": who, "paused_since": now},
+            note=AuditNote(self.database, OperatorAction.PAUSE, secrets=self.config.secrets),
+        )
 
-    async def resume(self) -> None:
-        """Give out leases again."""
-        await self._set_queue(lambda *_: {"paused": False, "paused_by": None, "paused_since": None})
+    async def resume(self, *, close_breaker: bool = False) -> None:
+        """Give out leases again; an open breaker holds on unless it is closed with it."""
+        asked = "close breaker" if close_breaker else ""
+        await self._set_queue(
+            lambda *_: {**_NOT_PAUSED, **(_CLOSED if close_breaker else {})},
+            note=AuditNote(self.database, OperatorAction.RESUME, asked, self.config.secrets),
+        )
 
     async def state(self) -> QueueState:
         """Say whether the queue is paused and how the breaker stands."""
         return read_state((await self.database.read(self._read_queue))[0])
 
-    async def open_breaker(self, reason: str) -> Breaker:
+    async def open_breaker(self, reason: str, *, is_outage: bool = False) -> Breaker:
         """Stop all leases after a global fault; twice as long after each failed probe."""
         message = redact(reason, self.config.secrets)[:MAX_MESSAGE]
 
-        def opened(queue: Properties, now: int) -> dict[str, Any]:
-            breaker = read_breaker(queue)
-            # Workers that fail together count as one failure.
-            is_news = breaker.status is not BreakerStatus.OPEN
-            failures = breaker.failures + is_news
-            probe_at = now + duration_ms(pause_after(failures))
+        def decide(queue: Properties, now: int) -> dict[str, Any]:
+            after = opened(read_breaker(queue), message, moment(now), is_outage=is_outage)
             return {
-                "breaker": BreakerStatus.OPEN.value,
-                "breaker_reason": message,
-                "breaker_since": queue.get("breaker_since") or now,
-                "breaker_failures": failures,
-                "breaker_probe_at": probe_at if is_news else queue.get("breaker_probe_at"),
+                "breaker": after.status.value,
+                "breaker_reason": after.reason,
+                "breaker_since": to_ms(after.since) if after.since else now,
+                "breaker_failures": after.failures,
+                "breaker_probe_at": to_ms(after.probe_at) if after.probe_at else None,
+                "breaker_outage": after.is_outage,
             }
 
-        await self._set_queue(opened)
+        await self._set_queue(decide)
         return (await self.state()).breaker
 
     async def close_breaker(self) -> None:
-        """The probe has worked, or an operator knows better."""
-        await self._set_queue(
-            lambda *_: {
-                "breaker": BreakerStatus.CLOSED.value,
-                "breaker_reason": None,
-                "breaker_since": None,
-                "breaker_failures": 0,
-                "breaker_probe_at": None,
-            }
-        )
+        """The probe has worked."""
+        await self._set_queue(lambda *_: _CLOSED)
 
-    async def _set_queue(self, decide: Decide) -> None:
+    async def _set_queue(self, decide: Decide, *, note: AuditNote | None = None) -> None:
         token = new_token()
 
         async def work(tx: Transaction) -> None:
@@ -111,6 +122,8 @@ class Neo4jQueueSwitch:
             await fetch(
                 tx, cypher.SET_QUEUE, queue=self.config.queue, properties=decide(queue, now)
             )
+            if note:
+                await note.write(tx, 1)
 
         await self.database.write(work)
 

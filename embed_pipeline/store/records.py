@@ -3,38 +3,41 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from neo4j.time import DateTime
+
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob
-from embed_pipeline.store.database import from_ms, moment
+from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS, Job, JobStatus, Lease, LeasedJob
+from embed_pipeline.domain.keys import FIRST_VERSION
+from embed_pipeline.store.database import from_ms, moment, to_ms
 
 Properties = Mapping[str, Any]
 
 
 def to_job(properties: Properties) -> Job:
-    """Read a job node."""
-    category = properties.get("error_category")
+    """Read a job node, also one that somebody else wrote and nobody has adopted yet."""
+    created_at = time_of(properties.get("created_at")) or 0
     return Job(
         id=properties["id"],
-        entity_uid=properties["entity_uid"],
-        model=properties["model"],
-        version=properties["version"],
-        status=JobStatus(properties["status"]),
-        priority=properties["priority"],
-        attempts=properties["attempts"],
-        max_attempts=properties["max_attempts"],
-        fence=properties["fence"],
-        created_at=moment(properties["created_at"]),
-        queued_at=moment(properties["queued_at"]),
-        run_after=from_ms(properties.get("run_after")),
-        started_at=from_ms(properties.get("started_at")),
-        heartbeat_at=from_ms(properties.get("heartbeat_at")),
-        processed_at=from_ms(properties.get("processed_at")),
+        entity_uid=properties.get("entity_uid", ""),
+        model=properties.get("model", ""),
+        version=properties.get("version", FIRST_VERSION),
+        status=status_of(properties.get("status")) or JobStatus.FAILED,
+        priority=whole(properties.get("priority")) or 0,
+        attempts=whole(properties.get("attempts")) or 0,
+        max_attempts=whole(properties.get("max_attempts")) or DEFAULT_MAX_ATTEMPTS,
+        fence=whole(properties.get("fence")) or 0,
+        created_at=moment(created_at),
+        queued_at=moment(time_of(properties.get("queued_at")) or created_at),
+        run_after=from_ms(time_of(properties.get("run_after"))),
+        started_at=from_ms(time_of(properties.get("started_at"))),
+        heartbeat_at=from_ms(time_of(properties.get("heartbeat_at"))),
+        processed_at=from_ms(time_of(properties.get("processed_at"))),
         lock_owner=properties.get("lock_owner"),
-        lock_until=from_ms(properties.get("lock_until")),
+        lock_until=from_ms(time_of(properties.get("lock_until"))),
         last_owner=properties.get("last_owner"),
         expiries=properties.get("expiries", 0),
         error=properties.get("error"),
-        error_category=ErrorCategory(category) if category else None,
+        error_category=category_of(properties.get("error_category")),
         error_stack=properties.get("error_stack"),
         error_history=tuple(properties.get("error_history", ())),
         cancelled_by=properties.get("cancelled_by"),
@@ -43,6 +46,32 @@ def to_job(properties: Properties) -> Job:
         truncated=properties.get("truncated"),
         text_hash=properties.get("text_hash"),
     )
+
+
+def whole(value: object) -> int | None:
+    """A whole number, however it is stored; a client in JavaScript writes 1.0. Else ``None``."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def time_of(value: object) -> int | None:
+    """Epoch milliseconds, also from a date of Neo4j's own type; ``None`` where it is no time."""
+    if isinstance(value, DateTime) and value.tzinfo is not None:
+        return to_ms(value.to_native())
+    return whole(value)
+
+
+def status_of(value: object) -> JobStatus | None:
+    """The status that somebody wrote; ``None`` where it is none of ours."""
+    name = value.strip().upper() if isinstance(value, str) else ""
+    return JobStatus[name] if name in JobStatus.__members__ else None
+
+
+def category_of(value: object) -> ErrorCategory | None:
+    """The category of an error, also in small letters; ``None`` where it is none of ours."""
+    name = str(value).upper()
+    return ErrorCategory(name) if name in ErrorCategory.__members__ else None
 
 
 def to_leased_job(values: Sequence[Any], *, owner: str, model: str) -> LeasedJob:
@@ -89,6 +118,9 @@ def settled_as(properties: Properties | None, lease: Lease) -> str | None:
     if properties is None:
         return None
     if properties["status"] == JobStatus.COMPLETED:
-        # The status says it; a note of its own would cost every completion.
-        return JobStatus.COMPLETED.value if properties["fence"] == lease.fence else None
+        # The status says it; a note of its own would cost every completion. The owner, because
+        # another program may have leased and completed the job without a fence.
+        is_ours = properties.get("fence") == lease.fence
+        is_ours = is_ours and properties.get("last_owner") == lease.owner
+        return JobStatus.COMPLETED.value if is_ours else None
     return properties.get("settled_as") if properties.get("settled_fence") == lease.fence else None

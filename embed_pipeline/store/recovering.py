@@ -1,5 +1,6 @@
 """How jobs come back from workers that have gone silent."""
 
+import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
@@ -8,12 +9,16 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.lifecycle import GiveUp, Move, after_expiry
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.store import cypher_worker as cypher
+from embed_pipeline.store.adoption import Neo4jAdoption
+from embed_pipeline.store.auditing import AuditNote
 from embed_pipeline.store.changes import Change, ErrorNote, back_to_pending, ended
 from embed_pipeline.store.clock import follow_clock, note_clock
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, from_ms, moment
 from embed_pipeline.store.records import Properties, is_owned
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
+
+logger = logging.getLogger(__name__)
 
 IsLost = Callable[[Properties, int], bool]
 """A locked job and the time: may its lease be taken away?"""
@@ -39,14 +44,19 @@ async def recover_expired(
         await note_clock(tx, database, config)
         return recovered
 
+    # A lease that somebody else has ended is none that expires.
+    await Neo4jAdoption(database, config).strays()
     await follow_clock(database, config)
     return await write_once(database, config.queue, token, work)
 
 
 async def recover_owner(
-    database: Database, config: QueueConfig, owner: str, *, limit: int
+    database: Database, config: QueueConfig, owner: str, *, limit: int, note: AuditNote, before: int
 ) -> list[RecoveredJob]:
-    """Take away all leases of an owner that is known to be dead, expired or not."""
+    """Take away all leases of an owner that is known to be dead, expired or not.
+
+    ``before`` of them were taken by the pages before this one; an empty page is the last.
+    """
     token = new_token()
 
     def is_lost(job: Properties, _now: int) -> bool:
@@ -54,11 +64,15 @@ async def recover_owner(
 
     async def work(tx: Transaction) -> list[RecoveredJob]:
         records = await fetch(tx, cypher.PICK_OWNED, owner=owner, limit=limit)
-        return await _recover(
-            tx, database, config, (r["id"] for r in records), is_lost, token=token
-        )
+        ids = [record["id"] for record in records]
+        recovered = await _recover(tx, database, config, ids, is_lost, token=token)
+        await note.write(tx, before + len(recovered), is_complete=not recovered)
+        return recovered
 
-    return await write_once(database, config.queue, token, work)
+    recovered = await write_once(database, config.queue, token, work)
+    for job in recovered:
+        logger.warning("%s", job.line)
+    return recovered
 
 
 async def _recover(

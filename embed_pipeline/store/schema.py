@@ -8,11 +8,15 @@ from typing import Any, Final, LiteralString
 from neo4j import AsyncDriver, Record, ResultSummary
 from neo4j import exceptions as neo4j_errors
 
+from embed_pipeline.domain.audit import Operator, OperatorAction
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.store.auditing import AuditNote
+from embed_pipeline.store.database import Database
 from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.schema_objects import (
+    COUNT_COMPLETED,
     DROP_INDEX,
     MIGRATIONS,
     OLDEST_BESIDE,
@@ -60,11 +64,13 @@ async def install(
     dimensions: int,
     queue: str = DEFAULT_QUEUE,
     replace_vector_index: bool = False,
+    operator: Operator | None = None,
 ) -> InstallReport:
     """Create what is missing, wait until it is online, then record the version.
 
     May be repeated, and may run in several processes at once. ``replace_vector_index`` drops an
-    index of other dimensions first; the vectors themselves stay on their nodes.
+    index of other dimensions first, and records that ``operator`` did; the vectors themselves stay
+    on their nodes.
 
     Raises:
         SchemaError: the database holds something that contradicts; nothing else was changed.
@@ -78,7 +84,9 @@ async def install(
     found = await _show(driver, database)
     wanted = schema_objects(shape, queue)
     if replace_vector_index:
-        found = await _drop_other_vector_indexes(driver, database, wanted, found, dimensions)
+        db = Database(driver, database, queue=queue, operator=operator)
+        await _drop_other_vector_indexes(db, wanted, found, dimensions)
+        found = await _show(driver, database)
     _refuse_contradictions(wanted, found, dimensions)
     missing = [obj for obj in wanted if not any(f.is_like(obj) for f in found)]
     created = [o.name for o in missing if await _create(driver, database, o, dimensions)]
@@ -98,6 +106,7 @@ async def install(
         dimensions=dimensions,
         queue=queue,
     )
+    await _execute(driver, database, for_queue(COUNT_COMPLETED, queue), queue=queue)
     state = await inspect(driver, database=database, shape=shape, queue=queue)
     if state.problem or state.vector_index is None:
         raise SchemaError(f"after the installation {state.problem}")
@@ -135,17 +144,21 @@ async def inspect(
 
 
 async def _drop_other_vector_indexes(
-    driver: AsyncDriver,
-    database: str,
-    wanted: Iterable[SchemaObject],
-    found: list[FoundIndex],
-    dimensions: int,
-) -> list[FoundIndex]:
+    database: Database, wanted: Iterable[SchemaObject], found: list[FoundIndex], dimensions: int
+) -> None:
+    """Drop them; no transaction can change schema and data, so the entry is made before.
+
+    It is finished afterwards: one that is not says that the index may have been dropped or not.
+    """
     vector = next(obj for obj in wanted if obj.kind is Kind.VECTOR)
     for index in found:
-        if index.is_like(vector) and index.as_vector_index().dimensions != dimensions:
-            await _execute(driver, database, DROP_INDEX, name=index.name)
-    return await _show(driver, database)
+        was = index.as_vector_index().dimensions
+        if index.is_like(vector) and was != dimensions:
+            said = f"{index.name}: {was} to {dimensions} dimensions"
+            note = AuditNote(database, OperatorAction.REPLACE_INDEX, said)
+            await database.write(lambda tx, note=note: note.write(tx, 1, is_complete=False))
+            await _execute(database.driver, database.name, DROP_INDEX, name=index.name)
+            await note.finish()
 
 
 def _refuse_contradictions(
@@ -158,10 +171,11 @@ def _refuse_contradictions(
                 _check_vector_index(like.as_vector_index(), dimensions)
         for other in found:
             same = (other.label, other.properties) == (obj.label, obj.properties)
-            if other.name == obj.name and not same:
+            if other.name == obj.name and not same and not likes:
+                instead = f", or set {obj.setting} to another name" if obj.setting else ""
                 raise SchemaError(
                     f"the name {obj.name} is taken by another index on {other.label}"
-                    f"({', '.join(other.properties)}); drop or rename it"
+                    f"({', '.join(other.properties)}); drop or rename it{instead}"
                 )
 
 
@@ -232,6 +246,7 @@ async def _show(driver: AsyncDriver, database: str) -> list[FoundIndex]:
         FoundIndex(
             name=record["name"],
             type=record["type"],
+            entity_type=record["entityType"],
             state=record["state"],
             label=record["labelsOrTypes"][0],
             properties=tuple(record["properties"]),

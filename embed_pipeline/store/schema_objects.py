@@ -7,14 +7,14 @@ makes every index below a partial one and every count a read of the count store.
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, LiteralString, cast
+from typing import Final, LiteralString
 
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
-from embed_pipeline.store.naming import for_queue, name_for
+from embed_pipeline.store.naming import for_queue, name_for, quoted
 
 SCHEMA_NAME: Final = "embed_pipeline"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 OLDEST_BESIDE: Final = 1
 """The oldest schema that a program may know to work on one of ``SCHEMA_VERSION``.
 
@@ -35,29 +35,30 @@ class Kind(StrEnum):
 class SchemaObject:
     """A constraint or index; ``statement`` creates it and does nothing when it exists."""
 
-    name: LiteralString
+    name: str
     kind: Kind
-    label: LiteralString
-    properties: tuple[LiteralString, ...]
+    label: str
+    properties: tuple[str, ...]
+    setting: str = ""
+    """The variable that gives it another name."""
 
     @property
     def statement(self) -> LiteralString:
         """How it is created; a vector index takes its ``$dimensions``."""
-        columns = ", ".join(f"n.`{name}`" for name in self.properties)
+        name, label = quoted(self.name), quoted(self.label)
+        columns = ", ".join([f"n.{quoted(prop)}" for prop in self.properties])
         match self.kind:
             case Kind.UNIQUE:
                 return (
-                    f"CREATE CONSTRAINT {self.name} IF NOT EXISTS"
-                    f" FOR (n:`{self.label}`) REQUIRE ({columns}) IS UNIQUE"
+                    f"CREATE CONSTRAINT {name} IF NOT EXISTS"
+                    f" FOR (n:{label}) REQUIRE ({columns}) IS UNIQUE"
                 )
             case Kind.RANGE:
-                return (
-                    f"CREATE INDEX {self.name} IF NOT EXISTS FOR (n:`{self.label}`) ON ({columns})"
-                )
+                return f"CREATE INDEX {name} IF NOT EXISTS FOR (n:{label}) ON ({columns})"
             case Kind.VECTOR:
                 return (
-                    f"CREATE VECTOR INDEX {self.name} IF NOT EXISTS"
-                    f" FOR (n:`{self.label}`) ON ({columns})"
+                    f"CREATE VECTOR INDEX {name} IF NOT EXISTS"
+                    f" FOR (n:{label}) ON ({columns})"
                     " OPTIONS {indexConfig: {`vector.dimensions`: $dimensions,"
                     " `vector.similarity_function`: 'cosine'}}"
                 )
@@ -111,6 +112,14 @@ MIGRATIONS: Final = (
             _index("embed_failed_id", "EmbedFailed", "id"),
         ),
     ),
+    Migration(
+        version=2,
+        objects=(
+            _unique("embed_audit_id", "EmbedAudit", "id"),
+            # Read from its end, and deleted from its beginning.
+            _index("embed_audit_at", "EmbedAudit", "at"),
+        ),
+    ),
 )
 
 ENTITY_VECTOR_INDEX_NAME: Final = "entity_embeddings"
@@ -123,15 +132,19 @@ def entity_objects(shape: EntityShape, queue: str) -> tuple[SchemaObject, ...]:
     is found by its hash, and not paid for again.
     """
 
-    def of(name: LiteralString, kind: Kind, prop: str) -> SchemaObject:
-        # An ``EntityShape`` refuses every name that is not letters, digits and underscores.
-        label, column = cast("LiteralString", shape.label), cast("LiteralString", prop)
-        return SchemaObject(name_for(name, queue), kind, label, (column,))
+    def index(name: str, prop: str) -> SchemaObject:
+        return SchemaObject(name_for(name, queue), Kind.RANGE, shape.label, (prop,))
 
     return (
-        of("embed_entity_key", Kind.RANGE, shape.key),
-        of("embed_entity_hash", Kind.RANGE, shape.vector_hash),
-        of(ENTITY_VECTOR_INDEX_NAME, Kind.VECTOR, shape.vector),
+        index("embed_entity_key", shape.key),
+        index("embed_entity_hash", shape.vector_hash),
+        SchemaObject(
+            shape.index or name_for(ENTITY_VECTOR_INDEX_NAME, queue),
+            Kind.VECTOR,
+            shape.label,
+            (shape.vector,),
+            setting="EMBED_VECTOR_INDEX",
+        ),
     )
 
 
@@ -149,8 +162,10 @@ DROP_INDEX: Final[LiteralString] = "DROP INDEX $name IF EXISTS"
 
 SHOW_INDEXES: Final[LiteralString] = """
 SHOW INDEXES
-YIELD name, type, state, labelsOrTypes, properties, options, owningConstraint, failureMessage
-RETURN name, type, state, labelsOrTypes, properties, options, owningConstraint, failureMessage
+YIELD name, type, entityType, state, labelsOrTypes, properties, options, owningConstraint,
+  failureMessage
+RETURN name, type, entityType, state, labelsOrTypes, properties, options, owningConstraint,
+  failureMessage
 """
 
 STORED_VERSION: Final[LiteralString] = """
@@ -162,6 +177,14 @@ RETURN schema.version AS version, coalesce(schema.oldest, schema.version) AS old
   } AS rivals
 """
 """The version of a queue's schema, and the other queues that write to the same property."""
+
+COUNT_COMPLETED: Final[LiteralString] = """
+MATCH (counters:EmbedCounters {name: $queue}) WHERE counters.completed IS NULL
+SET counters._lock = 0
+WITH counters WHERE counters.completed IS NULL
+SET counters.completed = COUNT { (:EmbedCompleted) } + coalesce(counters.deleted_completed, 0)
+"""
+"""An older version has counted completions on the jobs; from here on a counter does."""
 
 RECORD_VERSION: Final[LiteralString] = """
 MERGE (schema:EmbedSchema {name: $name})

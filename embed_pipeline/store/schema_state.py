@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from embed_pipeline.domain.identity import CHANGE_MODEL
 from embed_pipeline.store.schema_objects import SCHEMA_VERSION, Kind, SchemaObject
 
 SIMILARITY: Final = "cosine"
@@ -23,11 +24,13 @@ class VectorIndex:
             return (
                 f"vector index {self.name} has {self.dimensions} dimensions, the embedding model "
                 f"makes {dimensions}; set EMBEDDING_DIMENSIONS={self.dimensions} if the model can, "
-                "or replace the index: embed-pipeline init --replace-vector-index"
+                f"or replace the index: {CHANGE_MODEL}"
             )
         if self.similarity != SIMILARITY:
             return (
-                f"vector index {self.name} compares by {self.similarity}, not {SIMILARITY}; drop it"
+                f"vector index {self.name} compares by {self.similarity}, not by {SIMILARITY}; "
+                f"DROP INDEX `{self.name}` and run 'embed-pipeline init', or, where another "
+                "program needs it, give the vectors an EMBED_ENTITY_VECTOR of their own"
             )
         return None
 
@@ -99,6 +102,7 @@ class FoundIndex:
 
     name: str
     type: str
+    entity_type: str
     state: str
     label: str
     properties: tuple[str, ...]
@@ -109,7 +113,8 @@ class FoundIndex:
     def is_like(self, wanted: SchemaObject) -> bool:
         """Say whether it does the work of the wanted object, whatever its name."""
         return (
-            self.label == wanted.label
+            self.entity_type == "NODE"
+            and self.label == wanted.label
             and self.properties == wanted.properties
             and (
                 self.type == Kind.RANGE if wanted.kind is Kind.UNIQUE else self.type == wanted.kind

@@ -1,34 +1,28 @@
 """Asks the vector index: which entities are nearest in meaning?"""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from embed_pipeline.domain.errors import SchemaError
+from embed_pipeline.domain.keys import uid_of
+from embed_pipeline.domain.results import Hit
+from embed_pipeline.domain.text import LONGEST_TEXT, render_for, share_of
+from embed_pipeline.domain.vector import Vector, numbers_of
 from embed_pipeline.store import cypher_search as cypher
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database, fetch
+from embed_pipeline.store.loading import ANY_LENGTH
 from embed_pipeline.store.naming import for_shape
 
 CANDIDATES_PER_HIT: Final = 10
 FEWEST_CANDIDATES: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """An entity and how near it is: 1 is the same direction, 0 the opposite."""
-
-    uid: str
-    type: str | None
-    score: float
-
-
 async def search_entities(
     database: Database,
     config: QueueConfig,
     *,
-    vector: Sequence[float],
+    vector: Vector,
     model: str,
     limit: int,
 ) -> list[Hit]:
@@ -48,13 +42,16 @@ async def search_entities(
             tx,
             for_shape(cypher.SEARCH, config.shape),
             index=index,
-            vector=list(vector),
+            vector=numbers_of(vector),
             model=model,
             limit=limit,
             candidates=max(FEWEST_CANDIDATES, limit * CANDIDATES_PER_HIT),
+            longest=ANY_LENGTH,
+            most=min(LONGEST_TEXT, share_of(limit)),
         )
     )
-    return [Hit(record["uid"], record["type"], record["score"]) for record in records]
+    render = render_for(config.shape)
+    return [Hit(str(uid_of(r["key"])), r["type"], r["score"], render(r["text"])) for r in records]
 
 
 async def embedded_by_model(database: Database, config: QueueConfig) -> dict[str, int]:

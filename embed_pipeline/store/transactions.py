@@ -1,4 +1,4 @@
-"""Steps that several operations share inside a transaction."""
+"""What several operations do inside a transaction."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -6,8 +6,9 @@ from typing import Any
 
 from embed_pipeline.store import cypher_worker as cypher
 from embed_pipeline.store.changes import Change
-from embed_pipeline.store.database import Database, Result, Transaction, fetch, fetch_one
+from embed_pipeline.store.database import Database, Result, Transaction, fetch
 from embed_pipeline.store.records import Properties
+from embed_pipeline.store.steps import Steps, ask, ask_one, run
 
 
 def new_token() -> int:
@@ -22,22 +23,39 @@ async def lock_jobs(
 
     Jobs that do not exist are missing in the answer.
     """
+    return await run(tx, locking(ids, token=token, now=now))
+
+
+def locking(
+    ids: Iterable[str], *, token: int, now: int | None
+) -> Steps[tuple[dict[str, Properties], int]]:
+    """The steps of ``lock_jobs``."""
     wanted = sorted(set(ids))
     if not wanted:
         return {}, 0
-    await fetch(tx, cypher.LOCK_JOBS, ids=wanted, token=token)
-    record = await fetch_one(tx, cypher.READ_JOBS, ids=wanted, now=now)
+    yield from ask(cypher.LOCK_JOBS, ids=wanted, token=token)
+    record = yield from ask_one(cypher.READ_JOBS, ids=wanted, now=now)
     return {job["id"]: job for job in record["jobs"]}, record["now"]
 
 
 async def change_jobs(tx: Transaction, changes: Sequence[Change]) -> None:
     """Write what was decided about locked jobs."""
+    await run(tx, changing(changes))
+
+
+def changing(changes: Sequence[Change]) -> Steps[None]:
+    """The steps of ``change_jobs``."""
     if changes:
-        await fetch(tx, cypher.CHANGE_JOBS, rows=[change.row for change in changes])
+        yield from ask(cypher.CHANGE_JOBS, rows=[change.row for change in changes])
 
 
 async def write_once(
-    database: Database, queue: str, token: int, work: Callable[[Transaction], Awaitable[Result]]
+    database: Database,
+    queue: str,
+    token: int,
+    work: Callable[[Transaction], Awaitable[Result]],
+    *,
+    is_divisible: bool = False,
 ) -> Result:
     """Run ``work`` until it is committed, but not again after that.
 
@@ -54,7 +72,7 @@ async def write_once(
         answers.append(answer)
         return answer
 
-    return await database.write(guarded)
+    return await database.write(guarded, is_divisible=is_divisible)
 
 
 async def _was_committed(tx: Transaction, queue: str, token: int) -> bool:
@@ -75,6 +93,13 @@ async def count(
 
     A transaction that counts nothing leaves none, unless it ``has_changes`` all the same.
     """
+    await run(tx, counting(queue, counts, token=token, has_changes=has_changes))
+
+
+def counting(
+    queue: str, counts: Mapping[str, int], *, token: int, has_changes: bool = False
+) -> Steps[None]:
+    """The steps of ``count``."""
     added: dict[str, Any] = {name: number for name, number in counts.items() if number}
     if added or has_changes:
-        await fetch(tx, cypher.ADD_COUNTERS, queue=queue, counts=added, token=token)
+        yield from ask(cypher.ADD_COUNTERS, queue=queue, counts=added, token=token)

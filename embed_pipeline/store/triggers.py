@@ -1,15 +1,15 @@
 """Jobs that appear by themselves: a trigger in the database, for clients that know no queue."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 
 from neo4j import Record
 from neo4j import exceptions as neo4j_errors
 
-from embed_pipeline.domain.entity import MAX_KEY_LENGTH
 from embed_pipeline.domain.errors import ApocMissingError
+from embed_pipeline.domain.keys import LARGEST_EXACT, MAX_KEY_LENGTH
 from embed_pipeline.store import cypher_trigger as cypher
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database
@@ -26,6 +26,11 @@ class TriggerState:
     is_active: bool
     is_other: bool
     """A trigger of this name exists, but with another text or model."""
+    is_known: bool = True
+    """False where this user may not look at triggers."""
+
+
+NO_TRIGGER: Final = TriggerState(is_installed=False, is_active=False, is_other=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,9 @@ class Neo4jTriggers:
             every = await self._run(_SYSTEM, cypher.SHOW_TRIGGER, database=self.database.name)
             active = await self._run(self.database.name, cypher.ACTIVE_TRIGGER, name=self._name)
         except ApocMissingError:
-            return TriggerState(is_installed=False, is_active=False, is_other=False)
+            return NO_TRIGGER
+        except neo4j_errors.Forbidden:
+            return replace(NO_TRIGGER, is_known=False)
         installed = [record for record in every if record["name"] == self._name]
         is_installed = any(self._is_ours(record) for record in installed)
         return TriggerState(
@@ -104,6 +111,7 @@ class Neo4jTriggers:
             "model": self.model,
             "max_attempts": self.config.max_attempts,
             "longest": MAX_KEY_LENGTH,
+            "exact": LARGEST_EXACT,
         }
 
     def _is_ours(self, record: Record) -> bool:

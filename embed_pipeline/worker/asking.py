@@ -1,90 +1,211 @@
 """One batch to the provider: as few requests as possible, and one bad text fails alone."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from embed_pipeline.domain.allowance import Allowance
+from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.errors import (
+    CriticalError,
     EmbeddingError,
+    OutageError,
     PermanentError,
     RateLimitedError,
+    TooLargeError,
     TransientError,
 )
 from embed_pipeline.domain.ports import Embedder
+from embed_pipeline.domain.probe import PROBE_WORD
+from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import Item, halves, judge_answer
 from embed_pipeline.worker.report import DrainReport
 
-Answer = Sequence[float] | EmbeddingError
+Answer = Vector | EmbeddingError
 """A vector, or why there is none for this text."""
 
 WaitForGrant = Callable[[int], Awaitable[None]]
 """Returns when one more request with so many tokens may be sent."""
 
+Learn = Callable[[Allowance], Awaitable[None]]
+"""Tells everybody who shares the rate limit what the provider says is left."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
+class Line:
+    """What the requests of a drain know of the provider together."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One at a time asks whether it answers at all."""
+    outage: OutageError | None = None
+    """It is down, until a probe or a lease shows that it is not."""
+
+
+@dataclass(slots=True)
 class Asking:
-    """Asks for the vectors of a batch, and finds out which text is to blame if there are none."""
+    """Asks for the vectors of one batch, and finds out who is to blame if there are none."""
 
     embedder: Embedder
     wait_for_grant: WaitForGrant
     report: DrainReport
+    line: "Line"
+    learn: Learn
+    _is_provider_cleared: bool = field(default=False, init=False)
+    """It is known not to refuse everything: it has answered, or the probe was looked at."""
 
     async def ask(self, items: Sequence[Item]) -> list[Answer]:
         """Embed the items of one request; the first request is already granted.
 
         A provider refuses a whole request for one bad text. So a refused request is halved until
         the bad text stands alone: about ``2 * log2(n)`` more requests, and its neighbours get their
-        vectors. A request that failed otherwise is tried again later as it is; but before a job
-        would fail for good, its neighbours are looked at in the same way.
+        vectors. Before that one more request makes sure that it is a text that is refused: a
+        provider that refuses whatever it is asked must not cost every job its life.
+
+        A request that failed otherwise is followed by a harmless word, too. If there is no answer
+        to that either, the provider is down, and it is nobody's fault. If there is, one of the
+        texts may be what the provider stumbles over, and is looked for in the same way.
 
         Raises:
             EmbeddingError: what failed concerns the whole request, not one of its texts.
         """
         try:
-            return await self._once(items)
+            return await self._once([item.text for item in items])
         except PermanentError as error:
-            return await self._in_halves(items, error, search=False)
+            await self._raise_if_global(items, error)
+            return await self._in_halves(items, error)
         except RateLimitedError:
             raise
         except TransientError as error:
-            if _is_last_attempt(items) and await self._answers_anybody(items):
-                return await self._in_halves(items, error, search=True)
+            await self.raise_if_down(error)
+            if len(items) > 1 and await self._answers_anybody(items):
+                return await self._in_halves(items, error)
             raise
 
-    async def _once(self, items: Sequence[Item]) -> list[Answer]:
-        self.report.requests += 1
-        embedded = await self.embedder.embed([item.text for item in items])
-        self.report.tokens += embedded.tokens
-        return judge_answer(
-            embedded.vectors, expected=len(items), dimensions=self.embedder.dimensions
-        )
+    async def raise_if_down(self, error: TransientError) -> None:
+        """Tell a fault of the texts from a provider that is down.
 
-    async def _in_halves(
-        self, items: Sequence[Item], error: EmbeddingError, *, search: bool
-    ) -> list[Answer]:
-        """Answer for each; ``search`` also among those whose request failed for no clear reason."""
+        Raises:
+            OutageError: it is down: not even the harmless word gets an answer.
+            EmbeddingError: it answers that nothing can work, or asks to wait.
+        """
+        async with self.line.lock:
+            if self.line.outage is None:
+                try:
+                    await self.probe()
+                except (RateLimitedError, CriticalError):
+                    raise
+                except PermanentError:
+                    # Refused, but answered.
+                    return
+                except TransientError as silence:
+                    self.line.outage = OutageError(str(silence))
+                else:
+                    return
+            # Whoever waited here has failed in the same outage.
+            raise OutageError(str(error))
+
+    async def probe(self) -> None:
+        """Ask for the vector of a harmless word.
+
+        Raises:
+            EmbeddingError: there is none, so the fault is not that of a text.
+        """
+        [answer] = await self._granted([self.embedder.prepare(PROBE_WORD)])
+        if isinstance(answer, EmbeddingError):
+            raise answer
+
+    async def _once(self, texts: Sequence[PreparedText]) -> list[Answer]:
+        self.report.requests += 1
+        try:
+            embedded = await self.embedder.embed(texts)
+        except RateLimitedError:
+            self.report.requests_limited += 1
+            raise
+        self.report.tokens += embedded.tokens
+        if embedded.left is not None and embedded.left.is_scarce:
+            await self.learn(embedded.left)
+        answers = judge_answer(
+            embedded.vectors, expected=len(texts), dimensions=self.embedder.dimensions
+        )
+        self._is_provider_cleared = True
+        return answers
+
+    async def _raise_if_global(self, items: Sequence[Item], error: PermanentError) -> None:
+        """Tell a text that the provider refuses from a provider that refuses everything.
+
+        The probe alone is no proof: its word may be refused for itself. So it takes two texts of
+        the batch as well, or the only one; four requests at most, however large the batch.
+
+        Raises:
+            CriticalError: everything is refused, for one reason.
+        """
+        is_divisible = isinstance(error, TooLargeError) and len(items) > 1
+        if self._is_provider_cleared or is_divisible:
+            return
+        self._is_provider_cleared = True
+        try:
+            await self.probe()
+        except PermanentError as refused:
+            probe = refused
+        else:
+            return
+        if len(items) == 1:
+            is_global = _is_same(error, probe)
+        else:
+            is_global = all(
+                [await self._is_refused_as(probe, one) for one in (items[0], items[-1])]
+            )
+        if is_global:
+            raise CriticalError(
+                f"the provider refuses every text, the word {PROBE_WORD!r} too ({probe}); "
+                f"{probe.advice}"
+            )
+
+    async def _is_refused_as(self, probe: PermanentError, item: Item) -> bool:
+        try:
+            await self._granted([item.text])
+        except PermanentError as error:
+            return _is_same(error, probe)
+        return False
+
+    async def _in_halves(self, items: Sequence[Item], error: EmbeddingError) -> list[Answer]:
+        """An answer for each: a vector, or what is wrong with this text."""
         if len(items) == 1:
             return [error]
-        answers: list[Answer] = []
+        found: list[list[Answer] | TransientError] = []
         for half in halves(items):
+            result = await self._tried(half)
+            if isinstance(result, PermanentError):
+                await self._raise_if_global(half, result)
+                result = await self._in_halves(half, result)
+            found.append(result)
+        if all(isinstance(result, TransientError) for result in found):
+            # A half that works shows that the provider does. None has: it may be down since.
             try:
-                answers += await self._granted(half)
-            except RateLimitedError:
-                raise
-            except PermanentError as refused:
-                answers += await self._in_halves(half, refused, search=search)
-            except TransientError as failed:
-                if search:
-                    answers += await self._in_halves(half, failed, search=True)
-                else:
-                    # The other half may have its vectors already, and they are paid for.
-                    answers += [failed] * len(half)
+                await self.raise_if_down(TransientError(str(found[-1])))
+            except OutageError as outage:
+                return [outage] * len(items)
+        answers: list[Answer] = []
+        for half, result in zip(halves(items), found, strict=True):
+            # What the other half has got is paid for, whatever becomes of this one.
+            if isinstance(result, TransientError):
+                result = await self._in_halves(half, result)
+            answers += result
         return answers
+
+    async def _tried(self, items: Sequence[Item]) -> list[Answer] | PermanentError | TransientError:
+        try:
+            return await self._granted([item.text for item in items])
+        except RateLimitedError:
+            raise
+        except (PermanentError, TransientError) as error:
+            return error
 
     async def _answers_anybody(self, items: Sequence[Item]) -> bool:
         """Tell a text that the provider stumbles over from a provider that is down."""
-        for one in (items[:1], items[-1:]):
+        for one in (items[0], items[-1]):
             try:
-                [answer] = await self._granted(one)
+                [answer] = await self._granted([one.text])
             except RateLimitedError:
                 raise
             except (PermanentError, TransientError):
@@ -93,10 +214,12 @@ class Asking:
                 return True
         return False
 
-    async def _granted(self, items: Sequence[Item]) -> list[Answer]:
-        await self.wait_for_grant(sum(item.text.tokens for item in items))
-        return await self._once(items)
+    async def _granted(self, texts: Sequence[PreparedText]) -> list[Answer]:
+        await self.wait_for_grant(sum(text.tokens for text in texts))
+        return await self._once(texts)
 
 
-def _is_last_attempt(items: Sequence[Item]) -> bool:
-    return len(items) > 1 and any(item.leased.is_last_attempt for item in items)
+def _is_same(error: PermanentError, probe: PermanentError) -> bool:
+    if error.refusal is None or probe.refusal is None:
+        return False
+    return error.refusal.is_also(probe.refusal)

@@ -1,12 +1,12 @@
 """Which texts go into which request."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from embed_pipeline.domain.embedding import PreparedText, RequestLimits
 from embed_pipeline.domain.errors import CriticalError, EmbeddingError, TransientError
 from embed_pipeline.domain.job import LeasedJob
+from embed_pipeline.domain.vector import Vector, can_be_found, dimensions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,20 @@ class Item:
 def pack(items: Iterable[Item], limits: RequestLimits) -> list[list[Item]]:
     """Fill requests in order; a text that is too large for any request goes alone."""
     requests: list[list[Item]] = []
-    tokens = 0
+    tokens = characters = 0
     for item in items:
         is_full = (
             not requests
             or len(requests[-1]) >= limits.inputs
             or tokens + item.text.tokens > limits.tokens
+            or characters + len(item.text.text) > limits.characters
         )
         if is_full:
             requests.append([])
-            tokens = 0
+            tokens = characters = 0
         requests[-1].append(item)
         tokens += item.text.tokens
+        characters += len(item.text.text)
     return requests
 
 
@@ -43,8 +45,8 @@ def halves(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
 
 
 def judge_answer(
-    vectors: Sequence[Sequence[float]], *, expected: int, dimensions: int
-) -> list[Sequence[float] | EmbeddingError]:
+    vectors: Sequence[Vector], *, expected: int, dimensions: int
+) -> list[Vector | EmbeddingError]:
     """Check what a provider sent: count, length, finiteness, and that no vector is zero.
 
     Its client checks none of it, and the vector index leaves bad vectors out without a word.
@@ -55,22 +57,20 @@ def judge_answer(
     """
     if len(vectors) != expected:
         raise TransientError(f"the provider sent {len(vectors)} vectors for {expected} texts")
-    if expected and all(len(vector) not in (0, dimensions) for vector in vectors):
+    lengths = [dimensions_of(vector) for vector in vectors]
+    if expected and all(length not in (0, dimensions) for length in lengths):
         raise CriticalError(
-            f"the provider's vectors have {len(vectors[0])} dimensions, the index has {dimensions};"
+            f"the provider's vectors have {lengths[0]} dimensions, the index has {dimensions};"
             " check EMBEDDING_MODEL and EMBEDDING_DIMENSIONS"
         )
     return [_judge(vector, dimensions) for vector in vectors]
 
 
-def _judge(vector: Sequence[float], dimensions: int) -> Sequence[float] | EmbeddingError:
-    if len(vector) != dimensions:
-        return TransientError(f"the provider sent a vector of {len(vector)} dimensions")
-    try:
-        # One pass in C; a NaN or an infinity anywhere makes the norm one, too.
-        norm = math.hypot(*vector)
-    except TypeError:
-        return TransientError("the provider sent a vector of something else than numbers")
-    if not math.isfinite(norm) or norm == 0:
+def _judge(vector: Vector, dimensions: int) -> Vector | EmbeddingError:
+    if not vector:
+        return TransientError("the provider sent no numbers where a vector should be")
+    if dimensions_of(vector) != dimensions:
+        return TransientError(f"the provider sent a vector of {dimensions_of(vector)} dimensions")
+    if not can_be_found(vector):
         return TransientError("the provider sent a vector that is zero or not finite")
     return vector

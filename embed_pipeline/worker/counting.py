@@ -9,7 +9,10 @@ from embed_pipeline.worker.report import DrainReport
 
 logger = logging.getLogger(__name__)
 
-COUNTED: Final = ("requests", "requests_limited", "tokens", "cache_hits", "heartbeats_failed")
+COUNTED: Final = (
+    *("completed", "requests", "requests_limited", "tokens", "cache_hits"),
+    "heartbeats_failed",
+)
 SECONDS_BETWEEN: Final = 15.0
 """So much is missing in the counters when a drain is killed."""
 

@@ -6,40 +6,27 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from embed_pipeline.domain.breaker import BreakerStatus
-from embed_pipeline.domain.errors import CriticalError
-from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
-from embed_pipeline.domain.text import Render
+from embed_pipeline.domain.errors import DatabaseFault, UnreachableError
+from embed_pipeline.domain.holds import Hold
+from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.worker.batching import Item
 from embed_pipeline.worker.counting import Counting
-from embed_pipeline.worker.heartbeat import Heartbeat, OpenStore
+from embed_pipeline.worker.heartbeat import Heartbeat
 from embed_pipeline.worker.holdings import Holdings
+from embed_pipeline.worker.in_flight import InFlight
 from embed_pipeline.worker.intake import Intake
+from embed_pipeline.worker.lines import log_jobs
 from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.processing import Processor
+from embed_pipeline.worker.outage import Outage, Say
+from embed_pipeline.worker.parts import Parts
+from embed_pipeline.worker.processing import LOOK_AGAIN, Processor
 from embed_pipeline.worker.recovery import Recovery
 from embed_pipeline.worker.report import DrainReport, Ending
 from embed_pipeline.worker.settling import Settler
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a drain works with."""
-
-    store: JobStore
-    open_store: OpenStore
-    """Opens another store, for the thread of the heartbeat."""
-    limiter: RateLimiter
-    switch: QueueSwitch
-    counters: Counters
-    embedder: Embedder
-    render: Render
-    recipe: str
 
 
 class Drain:
@@ -52,6 +39,7 @@ class Drain:
         owner: str,
         options: DrainOptions | None = None,
         stop: asyncio.Event | None = None,
+        say: Say = lambda _: None,
     ) -> None:
         """Nothing happens before ``run``.
 
@@ -60,16 +48,17 @@ class Drain:
             owner: who holds the leases; begins with the id of the run.
             options: sizes and budgets.
             stop: set it to end the drain: no new lease, a grace, then everything is given back.
+            say: is told what somebody who watches should know at once.
         """
         self.report = DrainReport(owner=owner, model=parts.embedder.model)
         self._parts = parts
         self._options = options or DrainOptions()
         self._stop = stop or asyncio.Event()
         self._holdings = Holdings()
-        self._settler = Settler(parts.store, self._holdings, self.report)
+        self._settler = Settler(parts.store, self._holdings, self.report, parts.fault_of)
         self._recovery = Recovery(parts.store, self._options, self.report)
         self._counting = Counting(parts.counters, self.report)
-        self._intake = Intake(parts, self._options, self._holdings, self.report)
+        self._intake = Intake(parts, self._options, self._settler, self.report)
         self._processor = Processor(parts, self._options, self._settler, self.report)
         self._heartbeat = Heartbeat(
             self._holdings,
@@ -78,10 +67,14 @@ class Drain:
             interval=self._options.heartbeat,
             lease=self._options.lease,
         )
+        self._outage = Outage(parts, self._settler, self._holdings, owner, self._stop, say)
         self._ready: deque[list[Item]] = deque()
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests = InFlight(self._options, parts.embedder.limits)
+        """What is under way, each with the vectors it waits for or writes."""
         self._leasing: asyncio.Task[None] | None = None
         self._resume_at = 0.0
+        self._look_at = 0.0
+        self._hold: Hold | None = None
         self._deadline = float("inf")
 
     @property
@@ -93,8 +86,8 @@ class Drain:
         """Work until there is nothing left, the budget is used, or the drain is told to stop.
 
         Raises:
-            EmbedPipelineError: the database cannot be reached; what was held is given back, or
-                expires.
+            Exception: the database cannot be reached, and the drain does not wait for new jobs;
+                or it refuses. What was held is given back, or expires.
         """
         started = time.monotonic()
         if self._options.max_time is not None:
@@ -102,12 +95,30 @@ class Drain:
         async with self._heartbeat:
             try:
                 await self._recovery.until_none_is_left()
-                await self._work()
+                while not await self._works_to_its_end():
+                    pass
             finally:
                 await self._wind_down()
                 self.report.seconds = time.monotonic() - started
         logger.info("drain ended: %s", self.report.as_dict())
         return self.report
+
+    async def _works_to_its_end(self) -> bool:
+        """Work; a drain that watches the queue sits out what a restart of the server heals."""
+        try:
+            await self._work()
+        except Exception as error:
+            is_final = self._parts.fault_of(error) is DatabaseFault.FINAL
+            if self._options.until_empty or is_final:
+                raise
+            await self._end_leasing()
+            await self._requests.end()
+            self._ready.clear()
+            self._intake.give_up_long()
+            await self._outage.sit_out(error, deadline=self._deadline)
+            self._heartbeat.forgive()
+            return False
+        return True
 
     async def _work(self) -> None:
         while (ending := self._ending()) is None:
@@ -124,12 +135,21 @@ class Drain:
         if self._processor.critical is not None:
             self.report.reason = str(self._processor.critical)
             return Ending.CRITICAL
+        if self._processor.breaker is not None and self._options.until_empty:
+            self.report.reason = str(self._processor.breaker)
+            return Ending.OUTAGE
         if self._heartbeat.is_failing:
+            if not self._options.until_empty:
+                raise UnreachableError("the heartbeats do not reach the database")
             return Ending.HEARTBEAT
         now = time.monotonic()
         if now >= self._deadline:
+            if (pause := self._processor.take_pause()) is not None:
+                self._wait_for(pause)
+            if self._resume_at > now:
+                self._say_what_lasts_longer()
             return Ending.BUDGET
-        if self._requests or self._leasing or self._ready:
+        if self._requests or self._leasing or self._ready or self._intake.has_long:
             return None
         if self._intake.refusal is not None:
             self.report.reason = self._intake.refusal
@@ -137,14 +157,21 @@ class Drain:
         if self._intake.budget == 0:
             return Ending.BUDGET
         if self._resume_at > self._deadline:
-            self.report.reason = "the rate limit lasts longer than the time left"
+            self._say_what_lasts_longer()
             return Ending.BUDGET
         return Ending.EMPTY if self._intake.is_dry and self._options.until_empty else None
 
+    def _say_what_lasts_longer(self) -> None:
+        why = f"; {self._hold}" if self._hold else ""
+        self.report.reason = f"the rate limit lasts longer than the time left{why}"
+
     async def _send(self) -> None:
         """Start requests for what is ready, as many as may be under way and as the limit allows."""
-        while self._ready and len(self._requests) < self._options.requests_at_once:
+        while self._ready and self._requests.has_room(len(self._ready[0])):
             if self._processor.critical is not None or self._stop.is_set():
+                return
+            if self._processor.is_down:
+                await self._release_ready()
                 return
             # Looked at before the grant, which is for now and not for later.
             items = self._ready[0] = await self._settler.still_held(self._ready[0])
@@ -153,44 +180,58 @@ class Drain:
                 asked_at = time.monotonic()
                 grant = await self._parts.limiter.acquire(tokens=tokens)
                 if not grant.is_granted:
-                    await self._pause(grant.wait.total_seconds())
+                    await self._pause(grant)
                     return
                 send_by = asked_at + grant.good_for.total_seconds()
-                self._start(self._processor.process(items, send_by=send_by))
+                work = self._processor.process(items, send_by=send_by)
+                self._requests.start(work, vectors=len(items))
             self._ready.popleft()
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, grant: Grant) -> None:
         """Give back what has not started, and wait for the limit with nothing held."""
-        self._resume_at = time.monotonic() + seconds
-        logger.info("owner=%s waits %.1f s for the rate limit", self.report.owner, seconds)
+        self._wait_for(grant)
+        logger.info("owner=%s waits %.1f s for the rate limit", self.report.owner, self.waiting)
         await self._release_ready()
+
+    def _wait_for(self, grant: Grant) -> None:
+        now = time.monotonic()
+        self._hold = grant.hold
+        self._resume_at = now + grant.wait.total_seconds()
+        self._look_at = now + min(grant.wait, LOOK_AGAIN).total_seconds()
 
     async def _release_ready(self) -> None:
         waiting = [item.leased.lease for items in self._ready for item in items]
+        waiting += self._intake.give_up_long()
         self._ready.clear()
         await self._settler.release(waiting)
 
     def _lease_ahead(self) -> None:
-        is_paused = time.monotonic() < self._resume_at or self._processor.is_paused
+        is_paused = time.monotonic() < self._look_at or self._processor.is_stopped
         # One batch ahead is enough to keep the provider busy; what is held is lost by a crash.
-        if self._leasing is None and not is_paused and not self._ready and self._intake.may_lease:
+        is_busy = self._leasing is not None or bool(self._ready) or self._requests.is_full
+        if not is_busy and not is_paused and self._intake.may_take:
             self._leasing = asyncio.create_task(self._lease())
 
     async def _lease(self) -> None:
         if self._resume_at:
-            # Others waited for the same moment: look first, instead of leasing in vain.
-            wait = (await self._parts.limiter.peek()).wait.total_seconds()
-            if wait:
-                self._resume_at = time.monotonic() + wait
+            # Others waited for the same moment: look first, instead of leasing in vain. And
+            # somebody may have ended the pause before its time.
+            grant = await self._parts.limiter.peek()
+            if not grant.is_granted:
+                self._wait_for(grant)
                 return
             self._resume_at = 0.0
         batch = await self._intake.take()
+        if batch.is_probe:
+            # Among the requests, so that a stop does not wait for an answer that may never come.
+            self._requests.start(self._processor.probe(), vectors=1)
+            return
+        if batch.requests or batch.known:
+            self._processor.forget_outage()
         self._ready.extend(batch.requests)
         if batch.known:
-            self._start(self._processor.complete_known(batch.known))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._requests.add(asyncio.create_task(work))
+            work = self._processor.complete_known(batch.known)
+            self._requests.start(work, vectors=len(batch.known))
 
     async def _until_something_happens(self) -> None:
         if (pause := self._processor.take_pause()) is not None:
@@ -221,9 +262,9 @@ class Drain:
         """Seconds after which there is something to do although nothing has happened."""
         now = time.monotonic()
         waits = [self._deadline - now, self._recovery.due_at - now]
-        if self._resume_at > now:
-            waits.append(self._resume_at - now)
-        elif self._leasing or self._requests or not self._intake.may_lease:
+        if self._look_at > now:
+            waits.append(self._look_at - now)
+        elif self._leasing or self._requests or not self._intake.may_take:
             waits.append(self._options.idle_pause.total_seconds())
         else:
             waits.append(0.0)
@@ -231,25 +272,20 @@ class Drain:
 
     async def _wind_down(self) -> None:
         """Give back everything, requests in flight after a grace; heartbeats go on meanwhile."""
-        if self._leasing is not None:
-            with suppress(Exception):
-                await self._leasing
+        await self._end_leasing()
+        log_jobs(logging.INFO, "shutdown", self.report.owner, self._holdings.all())
         await self._try("release what was ready", self._release_ready())
-        if self._requests:
-            grace = self._options.grace.total_seconds()
-            _, late = await asyncio.wait(self._requests, timeout=grace)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*self._requests, return_exceptions=True)
+        await self._requests.end()
         await self._try("release the rest", self._settler.release(self._holdings.all()))
         await self._counting.send()
         if self._processor.critical is not None:
-            await self._try("open the breaker", self._open_breaker(self._processor.critical))
+            await self._try("open the breaker", self._processor.open_breaker())
 
-    async def _open_breaker(self, error: CriticalError) -> None:
-        breaker = await self._parts.switch.open_breaker(str(error))
-        if breaker.status is BreakerStatus.OPEN:
-            logger.error("owner=%s opened the breaker: %s", self.report.owner, breaker.reason)
+    async def _end_leasing(self) -> None:
+        if self._leasing is not None:
+            with suppress(Exception):
+                await self._leasing
+            self._leasing = None
 
     async def _try(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         try:

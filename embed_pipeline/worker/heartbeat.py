@@ -13,6 +13,7 @@ from typing import Final, Self
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.ports import JobStore
 from embed_pipeline.worker.holdings import Holdings
+from embed_pipeline.worker.lines import log_jobs
 from embed_pipeline.worker.report import DrainReport
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,10 @@ class Heartbeat:
     def is_failing(self) -> bool:
         """Several beats in a row have failed: take no new work."""
         return self._failures >= TOLERATED_FAILURES
+
+    def forgive(self) -> None:
+        """Forget failed beats: the database has answered since."""
+        self._failures = 0
 
     async def __aenter__(self) -> Self:
         self._thread.start()
@@ -101,6 +106,7 @@ class Heartbeat:
         deadline = time.monotonic() + self._lease.total_seconds()
         beat = await store.heartbeat(leases, duration=self._lease)
         self._holdings.extend(beat.held, deadline=deadline)
+        log_jobs(logging.DEBUG, "heartbeat", self._report.owner, beat.held)
         for word, gone in (("lost", beat.lost), ("cancelled", beat.cancelled)):
             # What the worker has ended itself in the meantime is no longer among the holdings.
             for lease in gone:

@@ -1,22 +1,29 @@
 """From the queue to requests that are ready to be sent."""
 
 import asyncio
+import logging
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from embed_pipeline.domain.errors import PermanentError, TooMuchAtOnceError
 from embed_pipeline.domain.fairness import Lane
-from embed_pipeline.domain.job import LeasedJob
-from embed_pipeline.domain.results import Completion, EntityFate
-from embed_pipeline.domain.text import text_hash
+from embed_pipeline.domain.job import Lease, LeasedJob
+from embed_pipeline.domain.results import Completion, EntityFate, LoadedEntity
+from embed_pipeline.domain.text import pages_by_size, text_hash
+from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import Item, pack
-from embed_pipeline.worker.holdings import Holdings
+from embed_pipeline.worker.lines import log_jobs
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
+from embed_pipeline.worker.settling import Settler
 
 if TYPE_CHECKING:
-    from embed_pipeline.worker.engine import Parts
+    from embed_pipeline.worker.parts import Parts
+
+logger = logging.getLogger(__name__)
 
 LOOKS_BEFORE_EMPTY: Final = 2
 """An empty lease is not an empty queue: others may have given jobs back a moment later."""
@@ -24,29 +31,48 @@ LOOKS_BEFORE_EMPTY: Final = 2
 LEASES_BETWEEN_SUSPECTS: Final = 10
 """A busy drain lets its work run dry so often, to give a suspect the place it needs: alone."""
 
+LEASES_BETWEEN_LONG: Final = 8
+"""So many leases come between two pages of long texts while there are short ones. A page takes the
+server about as long as a lease: with one after each, 80 texts of 10 MB nearly doubled the time of
+20,000 short ones."""
+Loaded = tuple[LeasedJob, LoadedEntity]
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Requests to send, and completions whose vectors the graph already has."""
+    """Requests to send, and completions whose vectors the graph already has.
+
+    ``is_probe``: there are none, because the provider is down; find out whether it still is.
+    """
 
     requests: Sequence[list[Item]] = ()
     known: Sequence[Completion] = field(default=())
+    is_probe: bool = False
 
 
 class Intake:
-    """Leases jobs, reads and renders their entities, and leaves out what is already known."""
+    """Leases jobs, reads and renders their entities, and leaves out what is already known.
+
+    Texts may be of any size. The short ones of a lease are read at once; of the long ones only the
+    sizes, and then as many at a time as fit into memory, when nothing else is due or it is their
+    turn: nobody waits behind them.
+    """
 
     def __init__(
         self,
         parts: "Parts",
         options: DrainOptions,
-        holdings: Holdings,
+        settler: Settler,
         report: DrainReport,
     ) -> None:
         self._parts = parts
         self._options = options
-        self._holdings = holdings
+        self._settler = settler
+        self._holdings = settler.holdings
         self._report = report
+        self._long: deque[tuple[LeasedJob, int]] = deque()
+        """Jobs whose texts are still to be read, with the sizes of the texts."""
+        self._leases_since_long = 0
         self._leases = 0
         self._holds_suspect = False
         self._look_again_at = 0.0
@@ -54,25 +80,44 @@ class Intake:
         self._empty_in_a_row = 0
         self.refusal: str | None = None
         limits = parts.embedder.limits
+        self._most = limits.inputs
+        """Jobs of a lease; falls where the database has no time or memory for so many."""
         inputs = min(limits.inputs, options.jobs_per_request or limits.inputs)
-        self._limits = replace(limits, inputs=inputs)
+        tokens = min(limits.tokens, options.tokens_per_request or limits.tokens)
+        self._limits = replace(limits, inputs=inputs, tokens=tokens)
+        self._texts_per_request = inputs
+        """As many as fitted into the last ones: long texts are few."""
 
     @property
     def budget(self) -> int:
         """How many jobs may still be leased."""
+        most = min(self._options.most_per_lease(self._texts_per_request), self._most)
         if self._options.max_jobs is None:
-            return self._options.jobs_per_lease
+            return most
         spent = self._report.leased - self._report.released - self._report.given_back
-        return max(0, min(self._options.jobs_per_lease, self._options.max_jobs - spent))
+        return max(0, min(most, self._options.max_jobs - spent))
 
     @property
-    def may_lease(self) -> bool:
-        """Say whether this is a moment to ask for jobs."""
+    def has_long(self) -> bool:
+        """Whether texts of leased jobs are still to be read."""
+        return bool(self._long)
+
+    @property
+    def may_take(self) -> bool:
+        """Whether to take now."""
+        return self.has_long or self._may_lease
+
+    @property
+    def _may_lease(self) -> bool:
         if self.refusal is not None or self.budget == 0:
+            return False
+        if len(self._long) >= self._parts.embedder.limits.inputs:
             return False
         if time.monotonic() < self._look_again_at:
             return False
-        return not len(self._holdings) or not (self._holds_suspect or self._is_suspects_turn)
+        # Long texts that nobody works on yet need not be done first: they are given back.
+        is_idle = len(self._holdings) <= len(self._long)
+        return is_idle or not (self._holds_suspect or self._is_suspects_turn)
 
     @property
     def is_empty(self) -> bool:
@@ -87,7 +132,18 @@ class Intake:
         return is_over and self._empty_in_a_row >= LOOKS_BEFORE_EMPTY
 
     async def take(self) -> Batch:
-        """Lease jobs and make requests of them."""
+        """Make requests of new jobs, or of some whose texts were too long to be read with others.
+
+        Raises:
+            EmbedPipelineError: the database cannot be reached.
+        """
+        is_turn_of_long = self._leases_since_long >= LEASES_BETWEEN_LONG or not self._may_lease
+        if self._long and is_turn_of_long:
+            self._leases_since_long = 0
+            return await self._take_long()
+        self._leases_since_long += 1
+        if self._is_suspects_turn and len(self._holdings) <= len(self._long):
+            await self._settler.release(self.give_up_long())
         lane = self._lane()
         asked_at = time.monotonic()
         batch = await self._parts.store.lease(
@@ -105,15 +161,25 @@ class Intake:
         self._report.leased += len(batch.jobs)
         # While this worker holds jobs, one of them may be the probe that opens the queue again;
         # and one that waits for jobs waits for an open queue, too.
+        if batch.is_probe:
+            return Batch(is_probe=True)
         is_final = self._options.until_empty and not len(self._holdings)
         self.refusal = batch.refusal if is_final else None
         self._holds_suspect = any(leased.is_suspect for leased in batch.jobs)
         if not batch.jobs:
+            self._leases_since_long = LEASES_BETWEEN_LONG
             if self.refusal is None:
                 self._note_empty(lane)
             return Batch()
         self._empty_in_a_row = 0
+        log_jobs(logging.INFO, "acquired", self._report.owner, [x.lease for x in batch.jobs])
         return await self._prepare(batch.jobs)
+
+    def give_up_long(self) -> list[Lease]:
+        """Forget the jobs whose texts are still to be read; they can be given back."""
+        leases = [leased.lease for leased, _ in self._long]
+        self._long.clear()
+        return leases
 
     def look_again(self) -> None:
         """Something has ended, so there may be jobs that were not there before."""
@@ -138,21 +204,56 @@ class Intake:
         # With nothing due there is nobody to let pass, and any look finds a suspect, too.
         return Lane.SUSPECT if self._is_suspects_turn and not self.is_empty else Lane.ANY
 
-    async def _prepare(self, jobs: Sequence[LeasedJob]) -> Batch:
-        loaded = await self._parts.store.load([leased.lease for leased in jobs])
+    async def _take_long(self) -> Batch:
+        page = next(pages_by_size((entry, entry[1]) for entry in self._long))
+        for _ in page:
+            self._long.popleft()
+        return await self._prepare(
+            [leased for leased, _ in page], longest=max(size for _, size in page)
+        )
+
+    async def _prepare(self, jobs: Sequence[LeasedJob], *, longest: int | None = None) -> Batch:
         current: list[tuple[LeasedJob, Mapping[str, Any]]] = []
-        for leased, entity in zip(jobs, loaded, strict=True):
-            if entity.fate is EntityFate.CURRENT:
-                current.append((leased, entity.properties))
-                continue
-            self._holdings.drop([leased.lease])
-            if entity.fate is EntityFate.FENCED:
-                self._report.lost += 1
-            else:
-                self._report.superseded += 1
+        for leased, entity in await self._load(jobs, longest):
+            match entity.fate:
+                case EntityFate.CURRENT:
+                    current.append((leased, entity.properties))
+                case EntityFate.LONG:
+                    self._long.append((leased, entity.size))
+                case EntityFate.FENCED:
+                    self._report.lost += self._holdings.drop([leased.lease])
+                case _:
+                    self._holdings.drop([leased.lease])
+                    self._report.superseded += 1
         # Counting the tokens of thousands of texts takes long enough to be noticed.
         items = await asyncio.to_thread(self._render, current)
         return await self._without_known(items)
+
+    async def _load(self, jobs: Sequence[LeasedJob], longest: int | None) -> list[Loaded]:
+        """Read entities, in halves where it is too much at once; the culprit fails alone."""
+        leases = [leased.lease for leased in jobs]
+        try:
+            loaded = await self._parts.store.load(leases, longest=longest)
+        except TooMuchAtOnceError as error:
+            if len(jobs) > 1:
+                self._most = most = max(1, len(jobs) // 2)
+                first, second = jobs[:most], jobs[most:]
+                logger.info("owner=%s %s: %d jobs", self._report.owner, error, len(jobs))
+                return await self._load(first, longest) + await self._load(second, longest)
+            return await self._again(jobs[0], longest)
+        self._most = min(self._parts.embedder.limits.inputs, 2 * self._most)
+        return list(zip(jobs, loaded, strict=True))
+
+    async def _again(self, job: LeasedJob, longest: int | None) -> list[Loaded]:
+        """Read one entity once more: an answer shows that the server is not busy any more."""
+        await self._parts.store.check([job.lease])
+        try:
+            [entity] = await self._parts.store.load([job.lease], longest=longest)
+        except TooMuchAtOnceError as error:
+            why = f"the text of the entity cannot be read: {error}; make it shorter, then retry"
+            await self._settler.refuse(job.lease, PermanentError(why))
+            return []
+        return [(job, entity)]
 
     def _render(self, entities: Sequence[tuple[LeasedJob, Mapping[str, Any]]]) -> list[Item]:
         items = []
@@ -168,22 +269,29 @@ class Intake:
         blank = [item for item in items if not item.text.text.strip()]
         items = [item for item in items if item.text.text.strip()]
         vectors = await self._parts.store.find_vectors(
-            [item.text_hash for item in items],
-            model=embedder.model,
-            dimensions=embedder.dimensions,
+            [item.text_hash for item in items], model=embedder.model, dimensions=embedder.dimensions
         )
         known = [item for item in items if item.text_hash in vectors]
+        if known:
+            forced = await self._parts.store.find_forced([item.leased.lease for item in known])
+            known = [item for item in known if item.leased.lease not in forced]
         self._report.cache_hits += len(known)
+        copied = {id(item) for item in known}
+        requests = pack((item for item in items if id(item) not in copied), self._limits)
+        self._note_sizes(requests)
         return Batch(
-            requests=pack((i for i in items if i.text_hash not in vectors), self._limits),
-            known=[
-                Completion(
-                    item.leased.lease,
-                    vectors.get(item.text_hash),
-                    item.text_hash,
-                    tokens=0,
-                    tokens_in=item.text.tokens_cut,
-                )
-                for item in (*known, *blank)
-            ],
+            requests=requests,
+            known=[_copy(item, vectors.get(item.text_hash)) for item in (*known, *blank)],
         )
+
+    def _note_sizes(self, requests: Sequence[list[Item]]) -> None:
+        # The last one is what was left, and only those before it are full.
+        if full := [len(request) for request in requests[:-1]]:
+            self._texts_per_request = max(full)
+        elif requests:
+            self._texts_per_request = min(self._limits.inputs, 2 * self._texts_per_request)
+
+
+def _copy(item: Item, vector: Vector | None) -> Completion:
+    cut = item.text.tokens_cut
+    return Completion(item.leased.lease, vector, item.text_hash, tokens=0, tokens_in=cut)

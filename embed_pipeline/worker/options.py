@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
+
+MOST_PER_LEASE: Final = 2_048
+"""As many as a request can hold; a lease of more would hold the mutex of the queue for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +28,22 @@ class DrainOptions:
     linger: timedelta = timedelta(0)
     """Before it ends with nothing due, a drain looks for more until its last jobs (or its first
     look) are so long ago: a job that comes meanwhile needs no new drain."""
-    jobs_per_lease: int = 2_048
+    jobs_per_lease: int | None = None
+    """At most so many jobs at once; if not set, what the requests at once can hold."""
     jobs_per_request: int | None = None
     """At most so many texts per request; the provider's own limit if not set."""
+    tokens_per_request: int | None = None
+    """At most so many tokens per request, where the rate limit grants no more at once."""
     requests_at_once: int = 4
     idle_pause: timedelta = timedelta(seconds=1)
     """Time between two looks at a queue that has nothing due."""
+
+    def most_per_lease(self, texts_per_request: int) -> int:
+        """How many jobs to lease when so many texts fit into a request.
+
+        A lease of 2,048 jobs whose requests hold 36 texts each would be 57 requests, of which four
+        are under way and the rest waits: held for minutes, lost by a crash, given back by a pause.
+        """
+        if self.jobs_per_lease is not None:
+            return self.jobs_per_lease
+        return min(MOST_PER_LEASE, texts_per_request * self.requests_at_once)

@@ -7,27 +7,34 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.errors import (
     CriticalError,
     EmbeddingError,
+    OutageError,
+    PermanentError,
     RateLimitedError,
     TransientError,
 )
+from embed_pipeline.domain.holds import cut_of
+from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import Completion
-from embed_pipeline.worker.asking import Answer, Asking
+from embed_pipeline.domain.vector import Vector
+from embed_pipeline.worker.asking import Answer, Asking, Line
 from embed_pipeline.worker.batching import Item
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
 
 if TYPE_CHECKING:
-    from embed_pipeline.worker.engine import Parts
+    from embed_pipeline.worker.parts import Parts
 
 logger = logging.getLogger(__name__)
 
 UNNAMED_PAUSE: Final = timedelta(seconds=5)
 """For a provider that says 429 but not for how long."""
+LOOK_AGAIN: Final = timedelta(seconds=10)
+"""Whoever waits for the limit looks so often whether somebody has ended its pause."""
 
 
 class Processor:
@@ -40,19 +47,31 @@ class Processor:
         self._options = options
         self._settler = settler
         self._report = report
-        self._pause: timedelta | None = None
+        self._pause: Grant | None = None
         self._has_worked = False
+        self._line = Line()
         self.critical: CriticalError | None = None
+        self.breaker: Breaker | None = None
+        """As an outage has left it, when its jobs are given back."""
+        self.is_probing = False
+        self.is_paused = False
+        """The provider has asked to wait, and nobody has heard it yet."""
 
     @property
-    def is_paused(self) -> bool:
-        """The provider has asked to wait, and nobody has heard it yet."""
-        return self._pause is not None
+    def is_down(self) -> bool:
+        """Whether nothing is to be sent, because nothing is answered."""
+        return self._line.outage is not None
 
-    def take_pause(self) -> float | None:
-        """Seconds that the provider has asked to wait for, once."""
-        pause, self._pause = self._pause, None
-        return None if pause is None else pause.total_seconds()
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no job is wanted now, because of what the provider has said or may say."""
+        return self.is_paused or self.is_probing
+
+    def take_pause(self) -> Grant | None:
+        """How long to wait because the provider has asked for it, once."""
+        if (pause := self._pause) is not None:
+            self._pause, self.is_paused = None, False
+        return pause
 
     async def complete_known(self, rows: Sequence[Completion]) -> None:
         """Copy vectors that the graph has already."""
@@ -60,45 +79,135 @@ class Processor:
 
     async def process(self, items: Sequence[Item], *, send_by: float) -> None:
         """Embed the items of one granted request and settle every one of them."""
+        limit = asyncio.timeout(self._options.job_timeout.total_seconds())
         try:
-            async with asyncio.timeout(self._options.job_timeout.total_seconds()):
+            async with limit:
                 if time.monotonic() > send_by:
                     await self._wait_for_grant(sum(item.text.tokens for item in items))
                 await self._embed(items)
         except TimeoutError:
+            if not limit.expired():
+                # Of the database, whose silence is no fault of the texts.
+                raise
             seconds = self._options.job_timeout.total_seconds()
             late = TransientError(f"the work took longer than {seconds:g} s")
-            await self._settler.fail(items, late)
+            await self._fail_unless_down(items, late)
         except RateLimitedError as error:
-            self._report.requests_limited += 1
-            self._pause = error.retry_after or UNNAMED_PAUSE
-            await self._parts.limiter.hold(self._pause)
+            self._note_limit(error)
+            self._pause = await self._parts.limiter.hold(
+                error.asked or UNNAMED_PAUSE, owner=self._report.owner, said=str(error)
+            )
             await self._settler.release([item.leased.lease for item in items])
+        except OutageError as error:
+            await self._note_outage(error, items)
         except CriticalError as error:
             self.critical = error
             await self._settler.fail(items, error)
         except EmbeddingError as error:
             await self._settler.fail(items, error)
 
+    async def probe(self) -> None:
+        """Ask for a harmless word whether the provider is back, and say so to everybody."""
+        self.is_probing = True
+        try:
+            async with asyncio.timeout(self._options.job_timeout.total_seconds()):
+                await self._asking().probe()
+        except CriticalError as error:
+            self.critical = error
+        except (RateLimitedError, PermanentError):
+            # No vector, but an answer.
+            await self._note_return()
+        except (TransientError, TimeoutError) as error:
+            await self._note_outage(OutageError(str(error) or "no answer in time"), ())
+        else:
+            await self._note_return()
+        finally:
+            self.is_probing = False
+
+    async def open_breaker(self) -> None:
+        """Stop everybody because of the global fault that was met."""
+        breaker = await self._parts.switch.open_breaker(str(self.critical))
+        if breaker.status is BreakerStatus.OPEN:
+            logger.error("owner=%s opened the breaker: %s", self._report.owner, breaker.reason)
+
+    def forget_outage(self) -> None:
+        """The queue gives out jobs again, so somebody has seen the provider work."""
+        self._line.outage = self.breaker = None
+
+    async def _note_return(self) -> None:
+        self.forget_outage()
+        logger.info("owner=%s the provider works again", self._report.owner)
+        await self._parts.switch.close_breaker()
+
+    async def _note_outage(self, error: OutageError, items: Sequence[Item]) -> None:
+        """Stop everybody, and give jobs back with the error and their attempt."""
+        self._line.outage = error
+        # First of all: what is given back must not be leased again meanwhile.
+        breaker = await self._parts.switch.open_breaker(str(error), is_outage=True)
+        logger.error("owner=%s %s", self._report.owner, breaker)
+        await self._settler.fail(items, error)
+        # Last: the drain may end now.
+        self.breaker = breaker
+
+    async def _fail_unless_down(self, items: Sequence[Item], late: TransientError) -> None:
+        """A request that took too long is the fault of its texts, unless nothing is answered."""
+        try:
+            async with asyncio.timeout(self._options.job_timeout.total_seconds()):
+                await self._asking().raise_if_down(late)
+        except (OutageError, TimeoutError):
+            await self._note_outage(OutageError(str(late)), items)
+        except CriticalError as error:
+            self.critical = error
+            await self._settler.fail(items, error)
+        except RateLimitedError:
+            await self._settler.release([item.leased.lease for item in items])
+        else:
+            await self._settler.fail(items, late)
+
+    def _asking(self) -> Asking:
+        return Asking(
+            self._parts.embedder,
+            self._wait_for_grant,
+            self._report,
+            self._line,
+            self._parts.limiter.learn,
+        )
+
     async def _embed(self, items: Sequence[Item]) -> None:
-        asking = Asking(self._parts.embedder, self._wait_for_grant, self._report)
-        answers = await asking.ask(items)
+        answers = await self._asking().ask(items)
         await self._note_success(answers)
         answered = dict(zip((item.leased.lease for item in items), answers, strict=True))
-        rows = []
+        rows: list[Completion] = []
+        lost: list[tuple[Item, OutageError]] = []
         for item in await self._settler.still_held(items):
             answer = answered[item.leased.lease]
-            if isinstance(answer, EmbeddingError):
+            if isinstance(answer, OutageError):
+                lost.append((item, answer))
+            elif isinstance(answer, EmbeddingError):
                 await self._settler.fail([item], answer)
             else:
                 rows.append(_completion(item, answer))
         await self._settler.complete(rows)
+        if lost:
+            await self._note_outage(lost[0][1], [item for item, _ in lost])
+
+    def _note_limit(self, error: RateLimitedError) -> None:
+        self.is_paused = True
+        if error.asked is not None and error.asked != error.retry_after:
+            self._report.holds_clamped += 1
+            logger.warning(
+                "owner=%s the provider wants a pause of %s", self._report.owner, cut_of(error.asked)
+            )
 
     async def _wait_for_grant(self, tokens: int) -> None:
-        # Jobs in flight keep their leases meanwhile; the heartbeat extends them.
+        # Jobs in flight keep their leases meanwhile, which the heartbeat extends; but not for
+        # minutes: their time to work would pass, and with it an attempt.
         while not (grant := await self._parts.limiter.acquire(tokens=tokens)).is_granted:
-            self._report.seconds_waiting += grant.wait.total_seconds()
-            await asyncio.sleep(grant.wait.total_seconds())
+            if grant.hold is not None and grant.wait > LOOK_AGAIN:
+                raise RateLimitedError("the provider has asked everybody to wait")
+            wait = min(grant.wait, LOOK_AGAIN).total_seconds()
+            self._report.seconds_waiting += wait
+            await asyncio.sleep(wait)
 
     async def _note_success(self, answers: Sequence[Answer]) -> None:
         """The first vector of a drain shows that the provider works: close the breaker."""
@@ -110,7 +219,7 @@ class Processor:
             await self._parts.switch.close_breaker()
 
 
-def _completion(item: Item, vector: Sequence[float]) -> Completion:
+def _completion(item: Item, vector: Vector) -> Completion:
     return Completion(
         item.leased.lease,
         vector,

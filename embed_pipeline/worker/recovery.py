@@ -56,11 +56,4 @@ class Recovery:
 
 
 def _log(job: RecoveredJob) -> None:
-    logger.warning(
-        "job=%s recovered from owner=%s last_heartbeat=%s now=%s attempts=%d",
-        job.job_id,
-        job.former_owner,
-        job.last_heartbeat,
-        job.status.value,
-        job.attempts,
-    )
+    logger.warning("%s", job.line)

@@ -6,7 +6,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from embed_pipeline.domain.errors import ErrorCategory
+from embed_pipeline.domain.fingerprint import fingerprint
 from embed_pipeline.domain.prices import cost_of
+from embed_pipeline.domain.printable import one_line
+from embed_pipeline.domain.redact import redact
+from embed_pipeline.domain.results import FailureOutcome
 
 
 class Ending(StrEnum):
@@ -17,10 +21,34 @@ class Ending(StrEnum):
     STOPPED = "it was told to stop"
     CLOSED = "the queue gives out no jobs"
     CRITICAL = "nothing can work until somebody acts"
+    OUTAGE = "the provider is down"
     HEARTBEAT = "its heartbeats did not reach the database"
 
 
-FAULTS: Final = (Ending.CRITICAL, Ending.HEARTBEAT)
+FAULTS: Final = (Ending.CRITICAL, Ending.OUTAGE, Ending.HEARTBEAT)
+MOST_KINDS: Final = 20
+"""Kinds of errors that are told apart; a provider may have a new message for every text."""
+LONGEST_EXAMPLE: Final = 300
+NAMED_KINDS: Final = 3
+"""Kinds of errors in one sentence."""
+
+
+@dataclass(slots=True)
+class ErrorKind:
+    """Failed attempts whose messages differ only in numbers, ids and names."""
+
+    category: ErrorCategory
+    example: str
+    """The first message, as it may be shown."""
+    outcomes: Counter[FailureOutcome] = field(default_factory=Counter)
+
+    @property
+    def count(self) -> int:
+        """How many attempts have failed so."""
+        return self.outcomes.total()
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.category}: {self.example}"
 
 
 @dataclass(slots=True)
@@ -47,6 +75,8 @@ class DrainReport:
     truncated: int = 0
     requests: int = 0
     requests_limited: int = 0
+    holds_clamped: int = 0
+    """Pauses of the provider that were longer than is granted."""
     tokens: int = 0
     seconds: float = 0.0
     seconds_waiting: float = 0.0
@@ -55,6 +85,35 @@ class DrainReport:
     """For new jobs, with nothing left to do."""
     ending: Ending | None = None
     reason: str | None = None
+    kinds: dict[tuple[ErrorCategory, str], ErrorKind] = field(default_factory=dict)
+
+    def note_error(self, category: ErrorCategory, message: str, outcome: FailureOutcome) -> None:
+        """Count a failed attempt with those of its kind."""
+        key = category, fingerprint(message)
+        if key not in self.kinds:
+            example = one_line(redact(message))[:LONGEST_EXAMPLE]
+            if len(self.kinds) >= MOST_KINDS:
+                key, example = (category, ""), "other errors"
+            self.kinds.setdefault(key, ErrorKind(category, example))
+        self.kinds[key].outcomes[outcome] += 1
+
+    @property
+    def errors(self) -> list[ErrorKind]:
+        """Why attempts have failed, the most frequent kind first."""
+        return sorted(self.kinds.values(), key=lambda kind: -kind.count)
+
+    @property
+    def why(self) -> str:
+        """The most frequent kinds of errors in one line; empty if there are none."""
+        named = [str(kind) for kind in self.errors[:NAMED_KINDS]]
+        if (more := len(self.kinds) - NAMED_KINDS) > 0:
+            named.append(f"{more} more kinds of errors")
+        return "; ".join(named)
+
+    @property
+    def has_only_failed(self) -> bool:
+        """Nothing was completed, and something has failed, for good or for now."""
+        return self.completed == 0 and self.failed.total() + self.retried > 0
 
     @property
     def throughput(self) -> float:
@@ -70,10 +129,15 @@ class DrainReport:
     @property
     def fault(self) -> str | None:
         """One sentence for a drain that somebody must look after; None for any other."""
-        if self.ending not in FAULTS:
+        if self.ending in FAULTS:
+            reason = f" ({self.reason})" if self.reason else ""
+            return f"The drain gave up, {self.ending}{reason}; its jobs are given back"
+        if not self.has_only_failed or self.ending is Ending.STOPPED:
             return None
-        reason = f" ({self.reason})" if self.reason else ""
-        return f"The drain gave up, {self.ending}{reason}; its jobs are given back"
+        return (
+            f"The drain has completed nothing: {self.failed.total()} failed, {self.retried} to be "
+            f"tried again ({self.why})"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, for metadata and logs."""

@@ -5,24 +5,37 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from neo4j import AsyncManagedTransaction
 
 from embed_pipeline.domain.errors import TransitionRefusedError
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
+from embed_pipeline.domain.vector import vector_of
 from tests.queue_harness import LEASE, Neo4jUnderTest, assert_consistent
 
 PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
 
 
 async def test_m3_m16_what_was_not_started_is_given_back_in_one_query(
-    queue: Neo4jUnderTest,
+    queue: Neo4jUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = await queue.leased(*(f"e{n}" for n in range(10)))
     await queue.complete(*(item.lease for item in items[:3]))
+    transactions = []
+    begin = AsyncManagedTransaction.run
 
-    released = await queue.jobs.release([item.lease for item in items])
+    async def run(tx: AsyncManagedTransaction, *arguments: Any, **parameters: Any) -> Any:
+        transactions.append(tx)
+        return await begin(tx, *arguments, **parameters)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AsyncManagedTransaction, "run", run)
+        released = await queue.jobs.release([item.lease for item in items])
 
     assert released == 7
+    assert len(set(transactions)) == 1
+    # Lock, change, count: however many jobs there are.
+    assert len(transactions) <= 4
     counts = await queue.admin.counts()
     assert (counts[COMPLETED], counts[PENDING], counts[PROCESSING]) == (3, 7, 0)
     for item in items[3:]:
@@ -147,7 +160,7 @@ async def test_m52_one_vector_write_per_job(queue: Neo4jUnderTest) -> None:
     [fresh] = (await queue.lease(owner="b")).jobs
 
     outcomes = [
-        (await queue.complete(lease, vector=[float(n), 1, 1, 1]))[0].value
+        (await queue.complete(lease, vector=vector_of([float(n), 1, 1, 1])))[0].value
         for n, lease in enumerate([stale.lease, fresh.lease, stale.lease, fresh.lease], 1)
     ]
 

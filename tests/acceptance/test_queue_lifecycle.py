@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import MOVES, TRANSITIONS, EnqueueOutcome, Move
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
+from embed_pipeline.recovering import recover_all
 from embed_pipeline.store import cypher_purge
 from embed_pipeline.store.config import QueueConfig
 from tests.queue_harness import MODEL, Neo4jUnderTest, hash_for
@@ -69,8 +71,7 @@ async def test_m10_retry_clears_every_error_and_lock_field(queue: Neo4jUnderTest
     assert done.count == 1
     [node] = [node for node in await queue.nodes() if node["entity_uid"] == "ada"]
     assert (node["status"], node["attempts"], node["expiries"]) == ("pending", 0, 0)
-    cleared = {"error", "error_category", "error_stack", "error_history", "processed_at"}
-    assert not cleared & set(node)
+    assert not {"error", "error_category", "error_stack", "processed_at"} & set(node)
     assert not {"lock_owner", "lock_until", "run_after"} & set(node)
     assert (await queue.job("bad")).status is FAILED
 
@@ -300,10 +301,50 @@ async def test_m51_a_job_opened_again_during_the_cleanup_is_kept(
     queue.clock.advance(WEEK + timedelta(days=1))
     await queue.admin.enqueue([NewJob("ada", MODEL, force=True)])
     monkeypatch.setattr(
-        cypher_purge, "OUTER", "MATCH (job:EmbedJob) WHERE $cutoff > 0 RETURN job.id AS id"
+        cypher_purge, "OUTER", "MATCH (job:EmbedJob) WHERE $last > 0 RETURN job.id AS id"
     )
 
     report = await queue.queue.purge.purge_terminal(retention=WEEK, use_apoc=True)
 
     assert report.deleted == 1
     assert [node["entity_uid"] for node in await queue.nodes()] == ["ada"]
+
+
+@pytest.mark.parametrize("use_apoc", [True, False], ids=["apoc", "plain"])
+async def test_each_state_may_have_a_retention_of_its_own(
+    queue: Neo4jUnderTest, use_apoc: bool
+) -> None:
+    day = timedelta(days=1)
+    ended = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
+    for status in ended:
+        await queue.in_state(f"old {status}", status)
+    queue.clock.advance(10 * day)
+    for status in ended:
+        await queue.in_state(f"young {status}", status)
+    kept = dict.fromkeys(ended, 20 * day) | {JobStatus.FAILED: 7 * day}
+
+    report = await queue.queue.purge.purge_terminal(retention=kept, use_apoc=use_apoc)
+
+    assert report.deleted == 1
+    left = {job.entity_uid for job in await queue.admin.find_jobs(JobFilter())}
+    assert "old failed" not in left
+    assert len(left) == 5
+
+
+async def test_m80_cancel_and_recovery_name_their_jobs(
+    queue: Neo4jUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="embed_pipeline")
+    [item, other] = await queue.leased("ada", "eve", owner="run-1/host")
+    await queue.given_jobs("one", "two")
+    one, two = await queue.job("one"), await queue.job("two")
+
+    await queue.admin.cancel_job(one.id, by="operator")
+    await queue.admin.cancel(JobFilter(ids=(two.id,)), by="operator")
+    await queue.expire()
+    await recover_all(queue.queue, grace=timedelta(0))
+
+    assert f"job={one.id} cancelled by=operator" in caplog.messages
+    assert f"cancelled jobs=1 ids={two.id}" in caplog.messages
+    for lease in (item.lease, other.lease):
+        assert f"job={lease.job_id} recovered from owner=run-1/host" in caplog.text

@@ -1,13 +1,17 @@
 """Seeing, operating and limiting, one test per line of the specification."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from embed_pipeline import wiring
 from embed_pipeline.domain.errors import ErrorCategory, SchemaError
+from embed_pipeline.domain.holds import LONGEST_HOLD, MAX_SAID
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.settings import load_settings
 from embed_pipeline.store import schema
 from embed_pipeline.store.queue import open_queue
 from tests.queue_harness import DIMENSIONS, LEASE, MODEL, SHAPE, Neo4jUnderTest
@@ -54,13 +58,54 @@ async def test_m9_a_pause_asked_for_by_the_provider_holds_for_everybody(
 ) -> None:
     one, other = (queue.queue.limiter(RateLimits()) for _ in range(2))
 
-    await one.hold(timedelta(seconds=30))
-    await one.hold(timedelta(seconds=5))
+    await one.hold(timedelta(seconds=30), owner="run-1", said="slow down")
+    await one.hold(timedelta(seconds=5), owner="run-2", said="slower")
     refused = await other.acquire()
     queue.clock.advance(timedelta(seconds=30))
 
     assert refused.wait == timedelta(seconds=30)
     assert (await other.acquire()).is_granted
+
+
+async def test_a_pause_that_an_older_version_left_for_31_years_is_cut(
+    queue: Neo4jUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = queue.queue.limiter(RateLimits())
+    now = int(queue.clock.now.timestamp() * 1_000)
+    await queue.run(
+        "CREATE (:EmbedLimiter {name: 'default', not_before: $until, held_at: $at})",
+        until=now + 1_000_000_000_000,
+        at=now,
+    )
+
+    told = await limiter.peek()
+    queue.clock.advance(LONGEST_HOLD)
+
+    assert told.wait == LONGEST_HOLD
+    assert "held a pause of 1000000000 s, cut to 900 s" in caplog.text
+    assert (await limiter.acquire()).is_granted
+
+
+async def test_a_limiter_that_is_only_read_is_not_written(queue: Neo4jUnderTest) -> None:
+    state = await queue.queue.limiter(RateLimits()).read()
+
+    assert (state.requests, state.tokens, state.wait, state.hold) == (0, 0, timedelta(0), None)
+    assert await queue.run("MATCH (limiter:EmbedLimiter) RETURN limiter") == []
+
+
+async def test_what_a_provider_said_is_stored_short_in_one_line_and_without_secrets(
+    queue: Neo4jUnderTest,
+) -> None:
+    config = replace(queue.config, secrets=("open-sesame",))
+    limiter = open_queue(
+        queue.driver, database=queue.database, config=config, clock=queue.clock
+    ).limiter(RateLimits())
+
+    await limiter.hold(MINUTE, owner="run-1", said=f"no\nopen-sesame {'x' * 1_000}")
+
+    [row] = await queue.run("MATCH (limiter:EmbedLimiter) RETURN limiter.hold_said AS said")
+    assert row["said"].startswith("no\\n*** xxx")
+    assert len(row["said"]) == MAX_SAID
 
 
 async def test_m9_tokens_are_limited_too(queue: Neo4jUnderTest) -> None:
@@ -73,10 +118,13 @@ async def test_m9_tokens_are_limited_too(queue: Neo4jUnderTest) -> None:
     assert other.is_granted
 
 
-def test_m66_limiter_defaults() -> None:
-    limits = RateLimits()
+def test_m66_limiter_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-some-key")
 
-    assert (limits.requests, limits.interval) == (20, timedelta(milliseconds=60_000))
+    for limits in (RateLimits(), wiring.rate_limits(load_settings())):
+        assert (limits.requests, limits.interval) == (20, timedelta(milliseconds=60_000))
+        assert limits.tokens is None
 
 
 async def test_m35_m54_events_are_counted_and_survive(queue: Neo4jUnderTest) -> None:
@@ -176,10 +224,40 @@ async def test_metrics_show_depth_age_and_speed(queue: Neo4jUnderTest) -> None:
     assert d.lease.entity_uid == "d"
 
 
+NEEDED = {
+    ("UNIQUENESS", "EmbedSchema", ("name",)),
+    ("UNIQUENESS", "EmbedQueue", ("name",)),
+    ("UNIQUENESS", "EmbedCounters", ("name",)),
+    ("UNIQUENESS", "EmbedLimiter", ("name",)),
+    ("UNIQUENESS", "EmbedCoverage", ("name", "model")),
+    ("UNIQUENESS", "EmbedJob", ("id",)),
+    ("UNIQUENESS", "EmbedJob", ("entity_uid", "model", "version")),
+    ("RANGE", "EmbedJob", ("processed_at",)),
+    ("RANGE", "EmbedPending", ("model", "urgency", "ready_at")),
+    ("RANGE", "EmbedPending", ("model", "ready_at")),
+    ("RANGE", "EmbedPending", ("run_after",)),
+    ("RANGE", "EmbedPending", ("model", "run_after")),
+    ("RANGE", "EmbedPending", ("model", "suspect_at")),
+    ("RANGE", "EmbedProcessing", ("lock_until",)),
+    ("RANGE", "EmbedFailed", ("id",)),
+    ("UNIQUENESS", "EmbedAudit", ("id",)),
+    ("RANGE", "EmbedAudit", ("at",)),
+    ("RANGE", "Entity", ("name",)),
+    ("RANGE", "Entity", ("embedding_hash",)),
+    ("VECTOR", "Entity", ("embedding",)),
+}
+"""Written out: what is taken out of the package is missed here."""
+
+
 async def test_m62_m65_init_is_idempotent_and_complete(queue: Neo4jUnderTest) -> None:
-    for obj in schema.schema_objects(SHAPE):
-        kind = "CONSTRAINT" if obj.kind is schema.Kind.UNIQUE else "INDEX"
-        await queue.run(f"DROP {kind} {obj.name} IF EXISTS")
+    labels = [label for _, label, _ in NEEDED]
+    for kind in ("CONSTRAINT", "INDEX"):
+        found = await queue.run(
+            f"SHOW {kind} YIELD name, labelsOrTypes AS on WHERE on[0] IN $labels RETURN name",
+            labels=labels,
+        )
+        for row in found:
+            await queue.run(f"DROP {kind} $name", name=row["name"])
     bare = await schema.inspect(queue.driver, database=queue.database, shape=SHAPE)
 
     async def install() -> schema.InstallReport:
@@ -200,6 +278,16 @@ async def test_m62_m65_init_is_idempotent_and_complete(queue: Neo4jUnderTest) ->
     assert (state.problem, state.missing) == (None, ())
     assert state.vector_index is not None
     assert state.vector_index.dimensions == DIMENSIONS
+    found = await queue.run(
+        """
+        SHOW INDEXES YIELD type, labelsOrTypes, properties, owningConstraint
+        WHERE labelsOrTypes IS NOT NULL
+        RETURN CASE WHEN owningConstraint IS NULL THEN type ELSE 'UNIQUENESS' END AS kind,
+               labelsOrTypes[0] AS label, properties
+        """
+    )
+    there = {(row["kind"], row["label"], tuple(row["properties"])) for row in found}
+    assert there >= NEEDED
 
 
 async def test_m65_a_queue_without_its_schema_says_what_to_do(queue: Neo4jUnderTest) -> None:

@@ -1,13 +1,27 @@
-"""What people and programs have put into names; none of it may get into a statement."""
+"""What people and programs have put into names; none of it may become part of a statement."""
 
-HOSTILE_NAMES = (
+REFUSED_NAMES = (
     "",
     " ",
-    "two words",
     " Entity",
     "Entity ",
     "Entity\n",
     "Entity\t",
+    "Enti\0ty",
+    r"a\u0060) DETACH DELETE (n",
+    "a\\",
+    "Entity\u200b",
+    "\ufeffEntity",
+    "Entity\u200d",
+    "two\u00a0words",
+    "\u202eytitnE",
+    "a" * 129,
+    "a" * 10_000,
+)
+"""They cannot be quoted, or nobody would see what they are."""
+
+ODD_NAMES = (
+    "two words",
     "1st",
     "a-b",
     "a.b",
@@ -17,12 +31,11 @@ HOSTILE_NAMES = (
     "Entity`) DETACH DELETE (n) //",
     "n) DETACH DELETE (n",
     "Entity {name: 'x'}) RETURN 1 //",
-    r"a\u0060) DETACH DELETE (n",
-    "a\\",
     "a'b",
     'a"b',
     "$label",
     "%label%",
+    "%key%",
     "{name}",
     "*",
     ":Entity",
@@ -32,14 +45,19 @@ HOSTILE_NAMES = (
     "a/*b*/",
     "a//b",
     "a;b",
-    "Entity\u200b",
-    "\ufeffEntity",
+    "EmbedJob",
     "Ent\u0131ty",
     "\u0395ntity",
     "Entit\u0443",
     "Entity\uff11",
     "Caf\u00e9",
-    "\u202eytitnE",
-    "a" * 64,
-    "a" * 10_000,
+    "Cafe\u0301",
+    "T\u00edtulo del a\u00f1o",
+    "\u0424\u0438\u043b\u044c\u043c",
+    "\u6620\u753b",
+    "\u06a9\u062a\u0627\u0628\u200c\u0647\u0627",
+    "a" * 128,
 )
+"""Neo4j knows labels and properties of such names, so they are quoted."""
+
+HOSTILE_NAMES = (*REFUSED_NAMES, *ODD_NAMES)

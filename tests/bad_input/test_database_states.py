@@ -110,8 +110,22 @@ async def test_no_worker_starts_on_a_schema_that_is_not_whole(
     assert await breakable.nodes() == before
 
 
+async def test_m72_doctor_says_since_when_the_provider_is_down(
+    breakable: Neo4jUnderTest, settings: Settings
+) -> None:
+    breaker = await breakable.switch.open_breaker("503", is_outage=True)
+
+    findings = [finding async for finding in doctor.examine(settings, ask_provider=False)]
+    await breakable.switch.close_breaker()
+
+    [found] = [finding for finding in findings if finding.subject == "Queue"]
+    assert found.mark is doctor.Mark.WARNING
+    assert found.detail == str(breaker)
+    assert "provider down since 20" in found.detail
+
+
 async def until_populated(queue: Neo4jUnderTest) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while await queue.run(POPULATING):  # noqa: ASYNC110 - the server has no event
             await asyncio.sleep(0.05)
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,12 +11,21 @@ from starlette.responses import Response
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.store.connection import open_driver
+from embed_pipeline.worker import processing
 from embed_pipeline.worker.report import Ending
 from tests.conftest import TestServer
 from tests.drain_harness import DrainUnderTest
-from tests.openai_server import OpenAIServer, failure, openai_server, vectors
+from tests.openai_server import (
+    KEY,
+    OpenAIServer,
+    but_not_to_the_probe,
+    failure,
+    openai_server,
+    vectors,
+)
 from tests.queue_harness import DIMENSIONS, MODEL, assert_consistent
 
 Answer = Callable[[dict[str, Any]], Response]
@@ -25,7 +35,7 @@ CANARY = "Zanzibar-clove-merchant"
 """The text of the entity whose answer is spoiled; it must not get into any error."""
 GOOD = [0.5] * DIMENSIONS
 UNREADABLE = "the provider's answer is unreadable"
-NO_NUMBERS = "a vector of something else than numbers"
+NO_NUMBERS = "no numbers where a vector should be"
 
 
 @pytest.fixture
@@ -58,7 +68,7 @@ def redirect(status: int) -> Response:
 ALONE: dict[str, tuple[Response, ErrorCategory, str]] = {
     "no vector": (answer(), ErrorCategory.TRANSIENT, UNREADABLE),
     "two vectors": (answer(item(0), item(1)), ErrorCategory.TRANSIENT, "2 vectors for 1 texts"),
-    "an empty vector": (answer(item(0, [])), ErrorCategory.TRANSIENT, "a vector of 0 dimensions"),
+    "an empty vector": (answer(item(0, [])), ErrorCategory.TRANSIENT, NO_NUMBERS),
     "not a number": (answer(item(0, [math.nan, *GOOD[1:]])), ErrorCategory.TRANSIENT, "not finite"),
     "infinite": (answer(item(0, [math.inf, *GOOD[1:]])), ErrorCategory.TRANSIENT, "not finite"),
     "all zero": (answer(item(0, [0.0] * DIMENSIONS)), ErrorCategory.TRANSIENT, "zero"),
@@ -80,7 +90,8 @@ ALONE: dict[str, tuple[Response, ErrorCategory, str]] = {
     "truncated": (raw('{"data": [{"index": 0, "embe'), ErrorCategory.TRANSIENT, UNREADABLE),
     "no body": (raw(""), ErrorCategory.TRANSIENT, UNREADABLE),
     "no UTF-8": (raw(b'{"data": "\xff\xfe"}'), ErrorCategory.TRANSIENT, UNREADABLE),
-    "deep JSON": (raw("[" * 100_000), ErrorCategory.TRANSIENT, UNREADABLE),
+    "deep JSON": (raw("[" * 60_000), ErrorCategory.TRANSIENT, UNREADABLE),
+    "without end": (raw("{" + " " * 300_000), ErrorCategory.TRANSIENT, "answered more than"),
     "400": (failure(400, f"no: {CANARY}", None), ErrorCategory.PERMANENT, "BadRequestError"),
     "422": (failure(422, CANARY, None), ErrorCategory.PERMANENT, "UnprocessableEntityError"),
     "500 with HTML": (
@@ -166,7 +177,11 @@ def spoil(body: dict[str, Any], vector: object) -> Response:
 async def test_i17_of_one_answer_only_what_is_surely_right_is_stored(
     eleven: DrainUnderTest, spoiled: Answer, completed: int
 ) -> None:
-    eleven.provider.answer_with = spoiled
+    def answer_together(body: dict[str, Any]) -> Response:
+        # Whoever looks for the bad one among them finds nobody who is answered.
+        return spoiled(body) if len(body["input"]) > 1 else failure(500, "oops", None)
+
+    eleven.provider.answer_with = but_not_to_the_probe(answer_together)
 
     report = await eleven.drained()
 
@@ -195,9 +210,9 @@ GLOBAL: dict[str, tuple[Answer, str]] = {
         lambda body: answer(*(item(i, [1.0] * 9) for i in range(len(body["input"])))),
         "9 dimensions, the index has 4",
     ),
-    "a huge answer": (
-        lambda body: vectors(body, dimensions=100_000),
-        "100000 dimensions, the index has 4",
+    "much longer ones": (
+        lambda body: vectors(body, dimensions=4_096),
+        "4096 dimensions, the index has 4",
     ),
     "redirect 301": (lambda _: redirect(301), "redirect (301)"),
     "redirect 307": (lambda _: redirect(307), "redirect (307)"),
@@ -217,6 +232,50 @@ async def test_i20_an_answer_that_is_wrong_for_all_fails_no_job(
     assert words in (report.reason or "")
     assert await eleven.counted() == {"pending": 11}
     assert await eleven.attempts() == {0: 11}
+    await assert_queue_is_intact(eleven)
+
+
+WAITS = {
+    "inf": True,
+    "1e309": True,
+    "1000000000": True,
+    "Fri, 31 Dec 9999 23:59:59 GMT": True,
+    "901": True,
+    "900": False,
+    "nan": False,
+    "-1": False,
+    "soon": False,
+}
+"""What a provider may ask for, and whether that is longer than is granted."""
+
+
+@pytest.mark.parametrize(("asked", "is_clamped"), WAITS.items(), ids=list(WAITS))
+async def test_whatever_pause_a_provider_asks_for_no_drain_breaks_and_nobody_waits_for_ever(
+    eleven: DrainUnderTest,
+    asked: str,
+    is_clamped: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Longer than the drain may take, or it would ask again.
+    monkeypatch.setattr(processing, "UNNAMED_PAUSE", timedelta(minutes=5))
+    headers = {"retry-after": asked}
+    eleven.provider.answer_with = lambda _: failure(429, f"no: {CANARY}", None, **headers)
+
+    report = await eleven.drained(max_time=timedelta(minutes=1))
+
+    assert report.ending is Ending.BUDGET
+    assert report.holds_clamped == is_clamped
+    assert ("cut to 900 s" in (report.reason or "")) == is_clamped
+    assert ("the provider wants a pause of" in caplog.text) == is_clamped
+    assert await eleven.counted() == {"pending": 11}
+    assert await eleven.attempts() == {0: 11}
+    [row] = await eleven.run("MATCH (limiter:EmbedLimiter) RETURN limiter {.*}")
+    limiter, longest = row["limiter"], LONGEST_HOLD // timedelta(milliseconds=1)
+    assert 0 < limiter["not_before"] - limiter["held_at"] <= longest
+    assert (limiter["hold_asked"] > longest) == is_clamped
+    for word in [KEY, *CANARY.split("-")]:
+        assert word not in str(limiter) + str(report.as_dict()) + caplog.text
     await assert_queue_is_intact(eleven)
 
 

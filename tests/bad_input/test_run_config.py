@@ -11,12 +11,10 @@ import dagster as dg
 import pytest
 from pydantic import ValidationError
 
-from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
+from embed_pipeline.defs.config import RunConfig
 from tests.bad_input.hostile import HOSTILE_NAMES
 from tests.defs.conftest import fresh_definitions
 
-SECRETS = {(Neo4jResource, "password"), (EmbedderResource, "api_key")}
-"""They are what they are; in a run config stands the name of a variable."""
 LONGEST_TEXT = 512
 MOST_ENTRIES = 1_000
 CONTROL = ("a\x00b", "a\nb", "a\x1b[31m", "\x7f", "\x85")
@@ -98,12 +96,9 @@ def test_no_job_takes_a_free_text_or_an_unbounded_number(jobs: list[dg.JobDefini
     assert free == []
 
 
-def test_resources_take_nothing_but_secrets() -> None:
-    found = {
-        (kind, name) for kind in (Neo4jResource, EmbedderResource) for name in kind.model_fields
-    }
-
-    assert found == SECRETS
+def test_every_config_hides_what_it_refuses(jobs: list[dg.JobDefinition]) -> None:
+    assert [job for job, c in configs_of(jobs).items() if not issubclass(c, RunConfig)] == []
+    assert RunConfig.model_config.get("hide_input_in_errors")
 
 
 def bad_values(schema: dict[str, Any]) -> list[Any]:

@@ -9,7 +9,7 @@ from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.settings import Settings, load_settings, warnings
 from embed_pipeline.settings.load import is_secret, variables
-from tests.bad_input.hostile import HOSTILE_NAMES
+from tests.bad_input.hostile import ODD_NAMES, REFUSED_NAMES
 
 DAY_MS = 86_400_000
 RETENTION = "EMBED_JOB_RETENTION_DAYS"
@@ -19,7 +19,12 @@ NUMBERS = {
     "EMBEDDING_DIMENSIONS": (1, 4_096),
     "EMBEDDING_RATE_LIMIT_TOKENS": (1, 1_000_000),
     "EMBEDDING_RATE_LIMIT_INTERVAL": (1, DAY_MS),
+    "EMBEDDING_TOKENS_PER_MINUTE": (1, 10_000_000_000),
     "EMBED_JOB_RETENTION_DAYS": (7, 30),
+    "EMBED_JOB_RETENTION_DAYS_COMPLETED": (7, 30),
+    "EMBED_JOB_RETENTION_DAYS_FAILED": (7, 30),
+    "EMBED_JOB_RETENTION_DAYS_CANCELLED": (7, 30),
+    "EMBED_JOB_STOP_GRACE_MS": (0, 240_000),
     "EMBED_JOB_RECOVERY_INTERVAL": (0, DAY_MS),
     "EMBED_JOB_RECOVERY_GRACE_MS": (0, DAY_MS),
     "EMBED_JOB_LOCK_DURATION_MS": (1_000, 3_600_000),
@@ -37,7 +42,10 @@ NUMBERS = {
 }
 CHOICES = {
     "EMBED_ALLOW_PLAINTEXT_BOLT": ("true", "false"),
-    "EMBEDDING_PROVIDER": ("auto", "openai", "local", "mock"),
+    "EMBEDDING_SEND_DIMENSIONS": ("true", "false"),
+    "EMBED_FOREIGN_VECTORS": ("replace", "keep"),
+    "EMBED_KEEP_OLD_VECTORS": ("true", "false"),
+    "EMBEDDING_PROVIDER": ("auto", "openai", "local", "local-fast", "mock"),
     "EMBED_CODE_SERVER": ("all", "drains"),
     "EMBED_JOB_PRESET": ("development", "production", "high-reliability"),
 }
@@ -49,6 +57,7 @@ NAMES = (
     "EMBED_ENTITY_VECTOR",
     "EMBED_ENTITY_TYPE",
     "EMBED_ENTITY_OBSERVATIONS",
+    "EMBED_VECTOR_INDEX",
 )
 TEXTS: dict[str, tuple[str, ...]] = {
     "NEO4J_URI": (
@@ -91,11 +100,11 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "no names",
         "{",
         "{}",
-        "{0}",
-        "{a.b}",
-        "{a[0]}",
-        "{a!r}",
-        "{a:>9}",
+        "}{a}",
+        "{a}}",
+        "{a{b}}",
+        "{ a}",
+        "{a\\b}",
     ),
     "EMBED_HISTORY_PATH": (" ", "a b", " a", "a ", "a\n"),
 }
@@ -124,10 +133,12 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "EMBEDDING_MODEL": ("text-embedding-3-large", "BAAI/bge-m3", "name:tag"),
     "EMBEDDING_RATE_LIMIT_NAME": ("default", "OpenAI.project-7", "a" * 64),
     "EMBED_QUEUE": ("default", "acme", "tenant_42", "a" * 31),
-    "EMBED_ENTITY_TEMPLATE": ("{title}", "{title}: {abstract}", "{{literal}} {a}"),
+    "EMBED_ENTITY_TEMPLATE": (
+        *("{title}", "{title}: {abstract}", "{{literal}} {a}", "{first name} {a.b} {título}"),
+    ),
     "EMBED_HISTORY_PATH": ("history", "../history", "s3://bucket/folder"),
     "EMBED_JOB_HEARTBEAT_INTERVAL_MS": ("100", "1800000"),
-    **dict.fromkeys(NAMES, ("Thing", "_x", "a" * 54)),
+    **dict.fromkeys(NAMES, ("Thing", "_x", *ODD_NAMES)),
     **CHOICES,
 }
 BESIDE: dict[str, dict[str, str]] = {
@@ -152,7 +163,8 @@ REFUSED = {
     **{name: numbers_that_are_none(*bounds) for name, bounds in NUMBERS.items()},
     **{name: ("none", "True", "MOCK", " ", *(f"{c} " for c in v)) for name, v in CHOICES.items()},
     # An empty value is the default.
-    **dict.fromkeys(NAMES, HOSTILE_NAMES[1:]),
+    # No variable can hold a NUL.
+    **dict.fromkeys(NAMES, tuple(name for name in REFUSED_NAMES[1:] if "\0" not in name)),
     **TEXTS,
 }
 
@@ -206,7 +218,9 @@ def test_a_bad_value_is_refused_with_variable_value_what_is_allowed_and_what_to_
 @pytest.mark.parametrize("variable", list(variables()))
 def test_a_good_value_is_accepted(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     bounds = NUMBERS.get(variable, ())
-    for value in ACCEPTED.get(variable) or [str(bound) for bound in bounds]:
+    values = ACCEPTED.get(variable) or [str(bound) for bound in bounds]
+    assert values
+    for value in values:
         load(monkeypatch, {**BESIDE.get(variable, {}), variable: value})
 
 
@@ -271,6 +285,20 @@ def test_i19_a_secret_in_any_variable_is_not_shown(
     assert "hunter2" not in message
 
 
+@pytest.mark.parametrize(("scheme", "is_said"), [("neo4j+s", False), ("bolt+ssc", True)])
+def test_tls_that_verifies_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, is_said: bool
+) -> None:
+    settings = load(
+        monkeypatch, {"NEO4J_URI": f"{scheme}://db.example", "NEO4J_PASSWORD": "hunter2"}
+    )
+
+    said = "\n".join(warnings(settings))
+
+    assert ("NEO4J_URI has +ssc: it encrypts, but does not verify" in said) == is_said
+    assert "hunter2" not in said
+
+
 @pytest.mark.parametrize(
     "uri",
     [
@@ -290,12 +318,13 @@ def test_bolt_in_the_clear_to_another_machine_must_be_allowed_explicitly(
     assert f"NEO4J_URI is {uri!r}, another machine without TLS" in message
     assert f"use {uri.partition('://')[0]}+s://" in message
     assert "set EMBED_ALLOW_PLAINTEXT_BOLT=true" in message
+    assert "+ssc:// for a certificate of your own; it encrypts, but does not verify" in message
     assert "hunter2" not in message
     assert allowed.neo4j_uri == uri
 
 
 @pytest.mark.parametrize("field", ["label", "key", "version", "valid_to", "vector", "type"])
 def test_no_hostile_name_gets_into_a_shape(field: str) -> None:
-    for name in HOSTILE_NAMES:
-        with pytest.raises(ConfigurationError, match="allowed are letters, digits and _"):
+    for name in REFUSED_NAMES:
+        with pytest.raises(ConfigurationError, match="allowed is a name of at most 128 printable"):
             EntityShape(**{field: name})

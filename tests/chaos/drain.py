@@ -124,7 +124,7 @@ def _embedder(settings: Settings, log: Log) -> Victim:
 def _options(settings: Settings) -> DrainOptions:
     return replace(
         wiring.drain_options(settings),
-        # What a killed drain held is a suspect, and suspects are leased one by one.
+        # Few, so that drains meet, and that not everything is a suspect after a few kills.
         jobs_per_lease=6,
         requests_at_once=2,
         until_empty=False,

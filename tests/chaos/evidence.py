@@ -84,7 +84,16 @@ class Evidence:
 
     @cached_property
     def doubtful_refunds(self) -> set[Pair]:
-        return {pair for _, pair, word in self.outcomes if word is None} - self.refunds
+        unheard = {pair for _, pair, word in self.outcomes if word is None}
+        # After an outage a drain gives back whatever still carries its name, and hears a number.
+        tidy = {event["who"] for event in self.of("release_owner")}
+        given_back = {
+            (id_, lease["fence"])
+            for id_, leases in self.leases.items()
+            for lease in leases
+            if lease["who"] in tidy
+        }
+        return (unheard | given_back) - self.refunds
 
     @cached_property
     def writes(self) -> dict[str, list[tuple[str, int, int]]]:

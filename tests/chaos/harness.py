@@ -209,6 +209,7 @@ def _variables(server: Neo4jServer, web: OpenAIServer, size: Size) -> dict[str, 
     return {
         "NEO4J_USERNAME": server.username,
         "NEO4J_PASSWORD": server.password,
+        "EMBEDDING_PROVIDER": "openai",
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": web.base_url,
         "EMBEDDING_MODEL": MODEL,

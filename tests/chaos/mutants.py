@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from embed_pipeline.domain.lifecycle import Retry
-from embed_pipeline.store import changes, completing, cypher_worker, job_store, recovering
+from embed_pipeline.store import completing, cypher_worker, job_store, leasing, recovering
 from tests.chaos.patching import patch
 
 
@@ -24,10 +24,10 @@ def _release_without_refund() -> None:
 
 
 def _suspects_in_company() -> None:
-    """A job that may have killed its worker is leased together with others."""
-    patch(changes, "_lane", lambda lane: _with(lane, expiries=0))
-    _reword(cypher_worker, "ENTER_LANES", "job.expiries = 0", "true")
-    _reword(cypher_worker, "ENTER_LANES", "job.expiries > 0", "false")
+    """A job that may have killed its worker is leased together with others, to its last attempt."""
+    patch(
+        leasing, "group_of", lambda _: lambda suspects, limit: [id_ for id_, _ in suspects][:limit]
+    )
 
 
 def _recovery_of_the_living() -> None:

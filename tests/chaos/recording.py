@@ -25,6 +25,7 @@ from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.database import to_ms
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.queue import Queue
+from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
 from embed_pipeline.store.records import Properties
 from tests.chaos.history import ANSWER, ASK, ERROR, Log
 from tests.chaos.patching import patch
@@ -166,6 +167,14 @@ def record_everything(log: Log, traps: Traps) -> None:
         queue = queue_on(driver, settings)
         jobs = RecordingStore(queue.database, queue.config, log, traps, recoveries)
         return replace(queue, jobs=jobs)
+
+    release_owner = Neo4jQueueAdmin.release_owner
+
+    async def noted(self: Neo4jQueueAdmin, owner: str) -> int:
+        log("release_owner", owner=owner)
+        return await release_owner(self, owner)
+
+    Neo4jQueueAdmin.release_owner = noted
 
     wiring.queue_config = impatient
     wiring.queue_on = recorded

@@ -209,6 +209,17 @@ def killed_after_its_release(story: Story) -> None:
     story.entity["chaos_writes"] = [f"{JOB}:2:1"]
 
 
+def gave_back_all_it_held_after_an_outage(story: Story) -> None:
+    """It heard how many jobs it gave back, but not which: this one was among them."""
+    story.events = story.events[:1]
+    story.leased(fence=1, attempts=1)
+    story.add("release_owner", owner="drain")
+    story.leased(fence=2, attempts=1)
+    story.asked("complete", 2, ["completed"])
+    story.left(fence=2, attempts=1)
+    story.entity["chaos_writes"] = [f"{JOB}:2:1"]
+
+
 def killed_before_it_knew_of_its_lease(story: Story) -> None:
     """Fence 1 was given out, but nobody has said so."""
     story.events = story.events[:1]
@@ -245,6 +256,7 @@ def deleted(story: Story) -> None:
         revived,
         cancelled,
         killed_after_its_release,
+        gave_back_all_it_held_after_an_outage,
         killed_before_it_knew_of_its_lease,
         cleaned_up,
         recovered_after_an_outage,

@@ -36,7 +36,7 @@ async def next_heartbeat(queue: DrainUnderTest) -> None:
     """Wait until all leases end later than now."""
     last: LiteralString = "MATCH (j:EmbedProcessing) RETURN min(j.lock_until) AS until"
     [before] = await queue.run(last)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while (await queue.run(last))[0]["until"] <= before["until"]:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 

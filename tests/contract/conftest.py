@@ -8,8 +8,19 @@ import pytest
 from embed_pipeline.store.connection import open_driver
 from tests.queue_harness import ACME, FakeUnderTest, Neo4jUnderTest
 
+FURTHER = {"neo4j_2026", "second_queue"}
 
-@pytest.fixture(params=["fake", "neo4j", "neo4j_2026", "second_queue"])
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What a worker does runs over every queue each time, the rest over the further ones rarely."""
+    if "queue" in metafunc.fixturenames:
+        is_sample = metafunc.definition.path.stem == "test_worker_side"
+        marks = [] if is_sample else [pytest.mark.proof]
+        queues = ["fake", "neo4j", *(pytest.param(name, marks=marks) for name in sorted(FURTHER))]
+        metafunc.parametrize("queue", queues, indirect=True)
+
+
+@pytest.fixture
 async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     if request.param == "fake":
         yield FakeUnderTest()

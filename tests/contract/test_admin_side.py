@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.breaker import PROBE_LASTS, BreakerStatus
 from embed_pipeline.domain.errors import (
     ErrorCategory,
     InvalidJobError,
@@ -15,7 +15,7 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
-from embed_pipeline.domain.results import CompletionOutcome
+from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
 from tests.queue_harness import MODEL, hash_for
 
 PENDING, PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
@@ -92,11 +92,11 @@ async def test_a_newer_version_supersedes_older_pending_jobs(queue: Any) -> None
     [
         {"entity_uid": ""},
         {"entity_uid": "x" * 513},
-        {"entity_uid": 7},
+        {"entity_uid": 7.5},
         {"model": ""},
         {"version": "1"},
         {"version": True},
-        {"version": 1.0},
+        {"version": 1.5},
         {"version": -1},
         {"priority": 2_000_000},
         {"priority": "high"},
@@ -156,6 +156,20 @@ async def test_cancel_by_filter_previews_first(queue: Any) -> None:
     assert before[JobStatus.CANCELLED] == 1
     assert (await queue.job("bob")).cancelled_by == "operator"
     assert (await queue.job("bob")).error == "not needed"
+
+
+async def test_what_people_write_is_kept_without_the_key_that_they_pasted(queue: Any) -> None:
+    await queue.given_jobs("ada", "bob")
+    words = "see password=hunter2hunter2"
+
+    await queue.admin.cancel_job((await queue.job("ada")).id, by=words, reason=words)
+    await queue.admin.cancel(JobFilter(), by=words, reason=words)
+    await queue.switch.pause(by=words)
+
+    for uid in ("ada", "bob"):
+        job = await queue.job(uid)
+        assert (job.cancelled_by, job.error) == ("see password=***", "see password=***")
+    assert (await queue.switch.state()).paused_by == "see password=***"
 
 
 @pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED])
@@ -282,6 +296,52 @@ async def test_every_failed_probe_doubles_the_pause(queue: Any) -> None:
     assert pauses == [1, 2, 4]
 
 
+async def test_m72_while_the_provider_is_down_nobody_gets_a_job_and_one_at_a_time_asks(
+    queue: Any,
+) -> None:
+    await queue.given_jobs("a", "b")
+
+    breaker = await queue.switch.open_breaker("503", is_outage=True)
+    refused = await queue.lease()
+    queue.clock.advance(timedelta(seconds=10))
+    probe, others = await queue.lease(), await queue.lease()
+    queue.clock.advance(PROBE_LASTS)
+    replaced = await queue.lease()
+
+    assert breaker.is_outage
+    assert [batch.jobs for batch in (refused, probe, others, replaced)] == [()] * 4
+    asked = [batch.is_probe for batch in (refused, probe, others, replaced)]
+    assert asked == [False, True, False, True]
+    assert refused.refusal == str(breaker)
+    assert str(breaker).startswith("provider down since 2030-01-01 00:00:00 UTC, next try at 2030-")
+    await queue.switch.close_breaker()
+    assert len((await queue.lease()).jobs) == 2
+    assert not (await queue.switch.state()).breaker.is_outage
+
+
+async def test_m72_an_outage_costs_no_attempt_and_leaves_its_error(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+
+    outcome = await queue.fail(item.lease, is_outage=True)
+
+    job = await queue.job("ada")
+    assert outcome == [FailureOutcome.GIVEN_BACK]
+    assert (job.status, job.attempts, job.run_after) == (JobStatus.PENDING, 0, None)
+    assert job.error is not None
+
+
+async def test_a_fault_after_an_outage_has_a_time_and_a_pause_of_its_own(queue: Any) -> None:
+    for _ in range(3):
+        await queue.switch.open_breaker("503", is_outage=True)
+        queue.clock.advance(timedelta(minutes=5))
+        await queue.lease()
+
+    breaker = await queue.switch.open_breaker("key refused")
+
+    assert (breaker.is_outage, breaker.failures, breaker.since) == (False, 1, queue.clock.now)
+    assert breaker.probe_at == queue.clock.now + timedelta(minutes=1)
+
+
 async def test_a_probe_that_vanished_is_replaced_after_its_lease(queue: Any) -> None:
     await queue.given_jobs("a", "b")
     await queue.switch.open_breaker("quota gone")
@@ -291,3 +351,16 @@ async def test_a_probe_that_vanished_is_replaced_after_its_lease(queue: Any) -> 
     await queue.expire()
 
     assert len((await queue.lease(limit=5)).jobs) == 1
+
+
+async def test_m86_a_forced_job_is_known_by_its_lease(queue: Any) -> None:
+    first, second = await queue.leased("ada", "bob")
+    await queue.complete(first.lease, second.lease)
+
+    await queue.admin.enqueue(
+        [NewJob("ada", MODEL, force=True), NewJob("bob", MODEL, is_lost=True)]
+    )
+    leases = [item.lease for item in (await queue.lease()).jobs]
+
+    assert {lease.entity_uid for lease in leases} == {"ada", "bob"}
+    assert {x.entity_uid for x in await queue.jobs.find_forced(leases)} == {"ada"}

@@ -116,7 +116,7 @@ async def test_a_pause_of_the_provider_is_no_longer_than_it_asked_for(
     queue: Any, step: timedelta
 ) -> None:
     limiter = queue.limiter(RateLimits())
-    await limiter.hold(MINUTE)
+    await limiter.hold(MINUTE, owner="run-1", said="slow down")
 
     queue.clock.advance(-step)
     wait = (await limiter.peek()).wait

@@ -81,8 +81,10 @@ async def test_the_backlog_says_whether_the_queue_is_open(queue: Any) -> None:
 
 async def test_every_recovery_is_counted_and_the_last_one_known(queue: Any) -> None:
     before = await queue.last_recovery()
+    await queue.jobs.recover_expired(limit=1)
     await queue.admin.record_recovery()
     queue.clock.advance(HOUR)
+    await queue.jobs.recover_expired(limit=1)
     await queue.admin.record_recovery()
     at = queue.clock.now
     queue.clock.advance(HOUR)
@@ -90,6 +92,29 @@ async def test_every_recovery_is_counted_and_the_last_one_known(queue: Any) -> N
     assert before is None
     assert await queue.last_recovery() == at
     assert (await queue.counters())["recoveries"] == 2
+
+
+async def test_m79_expired_leases_are_listed_oldest_first_and_not_changed(queue: Any) -> None:
+    await queue.leased("old")
+    queue.clock.advance(HOUR)
+    await queue.leased("young")
+    await queue.expire()
+    await queue.leased("alive")
+    before = [await queue.job(uid) for uid in ("old", "young", "alive")]
+
+    found = await queue.admin.find_expired()
+
+    assert [job.entity_uid for job in found] == ["old", "young"]
+    assert [job.entity_uid for job in await queue.admin.find_expired(limit=1)] == ["old"]
+    assert [job.entity_uid for job in await queue.admin.find_expired(grace=HOUR)] == ["old"]
+    assert [await queue.job(uid) for uid in ("old", "young", "alive")] == before
+
+
+async def test_m77_a_lease_is_the_first_sign_of_life(queue: Any) -> None:
+    await queue.leased("ada")
+
+    assert (await queue.job("ada")).heartbeat_at == (await queue.job("ada")).started_at
+    assert (await queue.job("ada")).heartbeat_at == queue.clock.now
 
 
 async def test_the_age_of_the_oldest_ended_job_is_known(queue: Any) -> None:

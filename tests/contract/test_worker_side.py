@@ -8,8 +8,8 @@ import pytest
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import JobStatus, NewJob
-from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome
-from tests.queue_harness import LEASE, MODEL, VECTOR, hash_for
+from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome, LeaseBatch
+from tests.queue_harness import LEASE, MODEL, NUMBERS, VECTOR, hash_for
 
 PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
 
@@ -64,10 +64,37 @@ async def test_a_heartbeat_extends_every_lease(queue: Any) -> None:
     assert (await queue.job("bob")).lock_until == queue.clock.now + LEASE
 
 
+@pytest.mark.parametrize("how", ["complete", "fail", "release"])
+async def test_a_heartbeat_that_crosses_a_completion_loses_nothing(queue: Any, how: str) -> None:
+    [ended, held] = [item.lease for item in await queue.leased("ended", "held")]
+    endings = {"complete": queue.complete, "fail": queue.fail}
+    if how == "release":
+        await queue.jobs.release([ended])
+    else:
+        await endings[how](ended)
+
+    beat = await queue.jobs.heartbeat([ended, held], duration=LEASE)
+
+    assert (beat.held, beat.cancelled, beat.lost) == ((held,), (), ())
+    assert beat.settled == {ended: {"complete": "completed", "fail": "retry"}.get(how, how)}
+    assert (await queue.counters())["fenced"] == 0
+
+
+async def test_a_failure_after_the_own_completion_is_refused_but_no_lost_lease(queue: Any) -> None:
+    [item] = await queue.leased("ada")
+    await queue.complete(item.lease)
+
+    assert await queue.fail(item.lease) == [FailureOutcome.FENCED]
+
+    assert (await queue.job("ada")).status is COMPLETED
+    assert (await queue.counters())["fenced"] == 0
+
+
 async def test_a_heartbeat_tells_lost_from_cancelled(queue: Any) -> None:
-    held, cancelled, lost = await queue.leased("ada", "bob", "cyd")
+    held, cancelled = await queue.leased("ada", "bob")
+    [lost] = await queue.leased("cyd", owner="run-2")
     await queue.admin.cancel_job(cancelled.lease.job_id, by="operator")
-    await queue.jobs.release([lost.lease])
+    await queue.admin.release_owner("run-2")
 
     beat = await queue.jobs.heartbeat([held.lease, cancelled.lease, lost.lease], duration=LEASE)
 
@@ -96,6 +123,20 @@ async def test_loading_gives_the_text_of_the_entity(queue: Any) -> None:
     assert loaded.properties["name"] == "ada"
 
 
+async def test_of_a_text_that_is_longer_than_asked_for_only_the_size_is_loaded(queue: Any) -> None:
+    long, short = await queue.leased("ada", "bob")
+    await queue.put_entity("ada", "x" * 100)
+
+    first = await queue.jobs.load([long.lease, short.lease], longest=50)
+    [again] = await queue.jobs.load([long.lease], longest=first[0].size)
+
+    assert [x.fate for x in first] == [EntityFate.LONG, EntityFate.CURRENT]
+    assert first[0].properties == {}
+    assert first[0].size == again.size > 100
+    assert again.properties["observations"] == ["x" * 100]
+    assert await queue.statuses("ada", "bob") == [JobStatus.PROCESSING] * 2
+
+
 async def test_loading_cancels_jobs_with_nothing_left_to_embed(queue: Any) -> None:
     gone, newer = await queue.leased("ada", "bob")
     await queue.delete_entity("ada")
@@ -117,7 +158,7 @@ async def test_completion_stores_the_vector(queue: Any) -> None:
     job = await queue.job("ada")
     assert (job.status, job.lock_owner, job.tokens) == (COMPLETED, None, 3)
     assert job.text_hash == hash_for("ada")
-    assert await queue.vector("ada") == pytest.approx(VECTOR)
+    assert await queue.vector("ada") == pytest.approx(NUMBERS)
 
 
 async def test_completion_without_a_vector_removes_the_old_one(queue: Any) -> None:
@@ -288,16 +329,50 @@ async def test_worker_that_lost_its_lease_cannot_overwrite_the_new_holder(queue:
     assert (await queue.counters())["fenced"] == 4
 
 
-async def test_suspects_are_leased_alone_and_starve_nobody(queue: Any) -> None:
-    await queue.leased("s1", "s2", "s3")
+def kinds_of(batch: LeaseBatch) -> str:
+    """The first letters of the entities' names."""
+    return "".join(sorted(item.lease.entity_uid[0] for item in batch.jobs))
+
+
+async def test_suspects_are_leased_only_with_suspects_and_starve_nobody(queue: Any) -> None:
+    await queue.leased(*(f"s{n}" for n in range(9)))
     await queue.expire()
     await queue.jobs.recover_expired(limit=10)
     await queue.given_jobs(*(f"h{n}" for n in range(6)))
 
     batches = [await queue.lease(limit=3) for _ in range(6)]
 
-    sizes = [tuple(sorted(x.lease.entity_uid[0] for x in b.jobs)) for b in batches]
-    assert sizes == [("s",), ("h", "h", "h"), ("s",), ("h", "h", "h"), ("s",), ()]
+    assert [kinds_of(batch) for batch in batches] == ["sss", "hhh", "sss", "hhh", "sss", ""]
+
+
+async def test_m71_at_most_64_suspects_are_leased_at_once(queue: Any) -> None:
+    await queue.leased(*(f"s{n}" for n in range(100)))
+    await queue.expire()
+    await queue.jobs.recover_expired(limit=100)
+
+    batches = [await queue.lease(limit=2_048) for _ in range(3)]
+
+    assert [len(batch.jobs) for batch in batches] == [64, 36, 0]
+
+
+async def test_m71_the_last_attempt_of_a_suspect_is_made_alone(queue: Any) -> None:
+    await queue.leased("s1", "s2", "s3")
+    await queue.expire()
+    await queue.jobs.recover_expired(limit=10)
+    [_, _, _] = (await queue.lease(limit=10)).jobs
+    await queue.expire()
+    await queue.jobs.recover_expired(limit=10)
+    queue.clock.advance(timedelta(hours=1))
+    await queue.leased("s4", "s5", owner="another")
+    await queue.expire()
+    await queue.jobs.recover_expired(limit=10)
+
+    batches = [await queue.lease(limit=10) for _ in range(5)]
+
+    ready = [sorted(item.lease.entity_uid for item in batch.jobs) for batch in batches]
+    assert sorted(ready) == [[], ["s1"], ["s2"], ["s3"], ["s4", "s5"]]
+    alone = [item for batch in batches for item in batch.jobs if item.is_last_attempt]
+    assert len(alone) == 3
 
 
 async def test_a_worker_may_ask_for_one_lane(queue: Any) -> None:
@@ -328,7 +403,7 @@ async def test_a_vector_is_found_by_the_hash_of_its_text(queue: Any) -> None:
     [item] = await queue.leased("ada")
     await queue.complete(item.lease)
     digest = hash_for("ada")
-    size = {"dimensions": len(VECTOR)}
+    size = {"dimensions": len(NUMBERS)}
 
     assert await queue.jobs.find_vectors([digest], model=MODEL, **size) == {digest: VECTOR}
     assert await queue.jobs.find_vectors([digest], model="other-model", **size) == {}

@@ -36,15 +36,25 @@ class Deployment:
     defs: dg.Definitions
 
     async def run(
-        self, name: str, config: dict[str, Any] | None = None
+        self,
+        name: str,
+        config: dict[str, Any] | None = None,
+        tags: dict[str, str] | None = None,
     ) -> dg.ExecuteInProcessResult:
         """Launch a job as the launchpad would; a failed run is handed back, not raised."""
         job = self.defs.resolve_job_def(name)
+        return await self.launch(job, self.run_config(name, config), tags=tags)
+
+    async def launch(
+        self, job: dg.JobDefinition, run_config: dict[str, Any], **options: Any
+    ) -> dg.ExecuteInProcessResult:
+        """The same with a whole run config."""
         return await asyncio.to_thread(
             job.execute_in_process,
             instance=self.instance,
-            run_config=self.run_config(name, config),
+            run_config=run_config,
             raise_on_error=False,
+            **options,
         )
 
     async def tick_schedule(self, name: str) -> Any:
@@ -53,7 +63,11 @@ class Deployment:
 
         def evaluate() -> Any:
             resources = dict(self.defs.resources or {})
-            with dg.build_schedule_context(instance=self.instance, resources=resources) as context:
+            with dg.build_schedule_context(
+                instance=self.instance,
+                resources=resources,
+                scheduled_execution_time=datetime.now(UTC),
+            ) as context:
                 return schedule.evaluate_tick(context)
 
         return await asyncio.to_thread(evaluate)

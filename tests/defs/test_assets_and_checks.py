@@ -18,7 +18,7 @@ from embed_pipeline.domain.health import CHECKS, Severity
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import Deployment, SensorUnderTest, fresh_definitions
-from tests.queue_harness import MODEL, VECTOR
+from tests.queue_harness import MODEL, NUMBERS
 
 HOSTILE = "<script>&\"'\x00\x1b]]>"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -140,6 +140,8 @@ async def test_the_embeddings_come_with_a_table_and_a_chart(deployment: Deployme
             "missing": 1,
             "stale": 0,
             "wrong_model": 0,
+            "foreign": 0,
+            "empty_text": 0,
             "unembeddable": 0,
         }
     ]
@@ -196,6 +198,7 @@ def test_lineage_leads_from_the_entities_over_their_vectors_to_the_index(
         "entity_embeddings": {"graph_entities"},
         "entity_vector_index": {"entity_embeddings"},
         "embed_queue_metrics": set(),
+        "operator_actions": set(),
         "queue_metrics_history": {"embed_queue_metrics", "entity_embeddings"},
     }
 
@@ -272,6 +275,33 @@ def test_every_severity_and_subject_has_its_place_in_dagster() -> None:
     assert set(checks.ASSETS) == {check.subject for check in CHECKS}
 
 
+async def test_m139_settings_that_miss_the_data_are_a_check_that_warns(
+    deployment: Deployment,
+) -> None:
+    await deployment.queue.put_entity("ada")
+    await deployment.run("reconcile_embeddings")
+    good = await checked(deployment)
+    await deployment.queue.run("CREATE (:Entity {name: 'ada', observations: ['another one']})")
+    await deployment.queue.run("MATCH (e:Entity) SET e:Memory REMOVE e.entityType")
+    await deployment.run("reconcile_embeddings")
+    shared = await checked(deployment)
+    await deployment.queue.run("MATCH (e:Memory) REMOVE e:Entity")
+    await deployment.run("reconcile_embeddings")
+    nothing = await checked(deployment)
+    await deployment.queue.run("MATCH (e:Memory) DETACH DELETE e")
+
+    def said(found: dict[str, dg.AssetCheckEvaluation], name: str) -> tuple[bool, str]:
+        assert found[name].passed or found[name].severity is dg.AssetCheckSeverity.WARN
+        return found[name].passed, (found[name].description or "").partition(";")[0]
+
+    assert said(good, "settings_fit_data") == (True, "nothing found")
+    assert said(good, "keys_unique") == (True, "nothing found")
+    words = "2 current Entity nodes share their name with another one: ada"
+    assert said(shared, "keys_unique") == (False, words)
+    assert said(nothing, "settings_fit_data") == (False, "no node has the label Entity")
+    assert "here are Memory (2)" in (nothing["settings_fit_data"].description or "")
+
+
 async def test_r7_mock_vectors_cannot_pass_for_real_ones(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +310,7 @@ async def test_r7_mock_vectors_cannot_pass_for_real_ones(
     deployment.defs = fresh_definitions(monkeypatch)
     await deployment.queue.run(
         "CREATE (:Entity {name: 'e', embedding: $vector, embedding_model: $model})",
-        vector=VECTOR,
+        vector=NUMBERS,
         model=f"mock-{MODEL}",
     )
     await deployment.run("reconcile_embeddings")

@@ -168,15 +168,34 @@ async def test_when_a_probe_is_due_one_drain_tries_it(
 
 
 async def test_a_used_up_rate_limit_starts_nothing(
-    deployment: Deployment, backlog: SensorUnderTest
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest]
 ) -> None:
     await deployment.queue.given_jobs("ada")
-    await deployment.queue.limiter(RateLimits()).hold(timedelta(hours=1))
+    for _ in range(20):
+        await deployment.queue.limiter(RateLimits(interval=timedelta(hours=1))).acquire()
 
-    reason = await skipped(backlog)
+    reason = await skipped(sensor("embed_backlog", EMBEDDING_RATE_LIMIT_INTERVAL="3600000"))
 
     assert reason.startswith("waiting for the rate limit: ")
     assert reason.endswith(" s (1 due)")
+
+
+async def test_a_pause_of_the_provider_starts_nothing_and_says_who_passed_it_on(
+    deployment: Deployment, backlog: SensorUnderTest
+) -> None:
+    await deployment.queue.given_jobs("ada")
+    limiter = deployment.queue.limiter(RateLimits())
+    grant = await limiter.hold(timedelta(days=1), owner="run-7/host/1", said="slow down")
+    assert grant.hold is not None
+    end = f"{grant.hold.until:%Y-%m-%d %H:%M:%S} UTC"
+
+    reason = await skipped(backlog)
+
+    assert reason == (
+        f"the provider told run-7/host/1 of queue default to wait until {end}: "
+        '"slow down" (it wanted 86400 s, cut to 900 s); '
+        "'embed-pipeline limits clear' or the job clear_limits ends it (1 due)"
+    )
 
 
 async def test_jobs_of_another_model_start_nothing(

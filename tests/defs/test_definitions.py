@@ -105,6 +105,7 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
         "daily_history",
         "embed_health",
         "embed_queue_metrics",
+        "operator_actions",
         "queue_metrics",
         "queue_metrics_history",
         "reconcile_entities",
@@ -122,13 +123,15 @@ def test_a_further_code_server_has_drains_and_nothing_that_must_be_there_once(
 
     defs = fresh_definitions(monkeypatch)
 
-    assert [job.name for job in defs.jobs or ()] == ["drain_embed_queue"]
+    assert [job.name for job in defs.jobs or ()] == ["drain_embed_queue", "prune_old_runs"]
+    # The logs of its drains are on its machine.
+    assert [schedule.name for schedule in defs.schedules or ()] == ["nightly_pruning"]
     assert [sensor.name for sensor in defs.sensors or ()] == [
         "embed_backlog",
         "drain_failed",
         "drain_canceled",
     ]
-    assert not [*(defs.assets or ()), *(defs.asset_checks or ()), *(defs.schedules or ())]
+    assert not [*(defs.assets or ()), *(defs.asset_checks or ())]
 
 
 def test_a_second_queue_shares_no_asset_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

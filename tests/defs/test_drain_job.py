@@ -5,6 +5,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
@@ -14,10 +15,11 @@ from embed_pipeline.defs import drains
 from embed_pipeline.defs.runs import MAX_RUNTIME_TAG, WORKER_TAG, is_gone
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.probe import PROBE_WORD
 from tests.dagster_results import figures, problem
-from tests.defs.conftest import Deployment
+from tests.defs.conftest import Deployment, SensorUnderTest
 from tests.drain_harness import until
-from tests.openai_server import KEY, OpenAIServer, failure
+from tests.openai_server import KEY, OpenAIServer, but_not_to_the_probe, failure
 from tests.queue_harness import DIMENSIONS, MODEL
 
 UIDS = ("a", "b", "c", "d", "e")
@@ -141,6 +143,104 @@ async def test_a_global_fault_is_one_clear_error_and_costs_no_job_an_attempt(
     assert {(node["status"], node["attempts"]) for node in nodes} == {("pending", 0)}
     _, found = report_of(deployment.instance)
     assert found["drain_ending"] == "nothing can work until somebody acts"
+
+
+async def test_m72_a_run_that_meets_an_outage_is_no_success_and_says_since_when(
+    deployment: Deployment, provider: OpenAIServer
+) -> None:
+    await deployment.queue.given_jobs(*UIDS)
+    provider.answer_with = lambda _: failure(503, "overloaded", None)
+
+    result = await deployment.run("drain_embed_queue", AT_ONCE_TO_THE_END)
+
+    breaker = (await deployment.queue.switch.state()).breaker
+    assert not result.success
+    assert f"The drain gave up, the provider is down ({breaker})" in problem(result)
+    counts = await deployment.queue.admin.counts()
+    assert (counts[JobStatus.PENDING], counts[JobStatus.FAILED]) == (len(UIDS), 0)
+    assert {(await deployment.queue.job(uid)).attempts for uid in UIDS} == {0}
+
+
+async def test_a_run_in_which_everything_failed_is_no_success_and_says_why(
+    deployment: Deployment, provider: OpenAIServer
+) -> None:
+    await deployment.queue.given_jobs(*UIDS)
+    provider.answer_with = but_not_to_the_probe(lambda _: failure(500, "out of memory", None))
+
+    result = await deployment.run("drain_embed_queue", AT_ONCE_TO_THE_END)
+
+    error = "InternalServerError: Error code: 500 - out of memory"
+    said = f"completed nothing: 0 failed, 5 to be tried again (5 TRANSIENT: {error})"
+    assert not result.success
+    assert said in problem(result)
+    event, _ = report_of(deployment.instance)
+    assert event.asset_materialization is not None
+    table = event.asset_materialization.metadata["errors"]
+    assert isinstance(table, dg.TableMetadataValue)
+    [row] = table.records
+    assert row.data == {
+        "attempts": 5,
+        "category": "TRANSIENT",
+        "failed": 0,
+        "to be tried again": 5,
+        "given back": 0,
+        "example": error,
+    }
+    nodes = await deployment.queue.nodes()
+    assert {(node["status"], node["attempts"]) for node in nodes} == {("pending", 1)}
+
+
+async def test_after_a_drain_in_which_everything_failed_the_next_one_waits(
+    deployment: Deployment,
+    provider: OpenAIServer,
+    sensor: Callable[..., SensorUnderTest],
+) -> None:
+    await deployment.queue.given_jobs("bad")
+    provider.answer_with = lambda body: (
+        None if body["input"] == [PROBE_WORD] else failure(400, "no such language", None)
+    )
+    failed = await deployment.run("drain_embed_queue", AT_ONCE_TO_THE_END)
+    await deployment.queue.given_jobs("new")
+
+    tick = await sensor("embed_backlog").tick()
+
+    assert not failed.success
+    # What the sensor drain_failed does about it: there is nothing left to take back.
+    assert await deployment.queue.admin.recover_owner(failed.run_id) == []
+    assert tick.run_requests == []
+    assert "the last drain failed; the next one starts in" in tick.skip_message
+
+
+async def test_a_run_in_which_only_some_failed_is_a_success_that_says_why(
+    deployment: Deployment, provider: OpenAIServer
+) -> None:
+    await deployment.queue.given_jobs("good", "bad")
+    provider.answer_with = lambda body: (
+        failure(400, "no such language", None) if "bad" in str(body["input"]) else None
+    )
+
+    found = figures(await deployment.run("drain_embed_queue", AT_ONCE_TO_THE_END))
+
+    assert (found["completed"], found["failed_permanent"]) == (1, 1)
+    assert [row["failed"] for row in found["errors"]] == [1]
+
+
+async def test_another_secret_that_the_provider_repeats_is_kept_nowhere(
+    deployment: Deployment, provider: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "gateway-Zw83kQpLx0Vn"
+    monkeypatch.setenv("GATEWAY_TOKEN", secret)
+    await deployment.queue.given_jobs(*UIDS)
+    provider.answer_with = lambda _: failure(401, f"{secret} has expired", "invalid_api_key")
+
+    result = await deployment.run("drain_embed_queue", AT_ONCE_TO_THE_END)
+
+    kept = f"{deployment.instance.all_logs(result.run_id)} {await deployment.queue.nodes()}"
+    state = await deployment.queue.switch.state()
+    event, _ = report_of(deployment.instance)
+    assert secret not in f"{kept} {state} {event}"
+    assert "*** has expired" in str(state)
+    assert "*** has expired" in str(event)
 
 
 async def test_a_missing_schema_is_one_clear_error(deployment: Deployment) -> None:

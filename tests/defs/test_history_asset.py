@@ -1,6 +1,8 @@
 """The asset that keeps closed days, and the schedule that does not forget one."""
 
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +18,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.history.archive import Archive
 from tests.generated_history import insert, make_home, readings
+from tests.project import BIN, ROOT
 
 TODAY = datetime(2026, 11, 16, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -95,6 +98,38 @@ def test_a_closed_day_is_written_and_read_again(
     [event] = result.asset_materializations_for_node("queue_metrics_history")
     assert event.metadata["queue_metrics_rows"].value == 1
     assert history.queue_metrics(instance=instance)["pending"].tolist() == [1]
+
+
+def test_a_range_of_days_is_exported_by_one_run(
+    tmp_path: Path, instance: dg.DagsterInstance, archive: Archive
+) -> None:
+    now = datetime.now(UTC)
+    days = [f"{now - back * DAY:%Y-%m-%d}" for back in (3, 2, 1)]
+    for back in (3, 2, 1):
+        read_at(instance, now - back * DAY, pending=back)
+
+    launched = subprocess.run(
+        [
+            *(BIN / "dg", "launch", "--assets", "queue_metrics_history"),
+            *("--partition-range", f"{days[0]}...{days[-1]}"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "DAGSTER_HOME": str(tmp_path / "dagster")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert launched.returncode == 0, launched.stderr
+    assert [str(day) for day in archive.days("queue_metrics")] == days
+    assert len(instance.get_runs()) == 1
+    found = instance.fetch_materializations(dg.AssetKey("queue_metrics_history"), limit=10)
+    rows = {
+        record.partition_key: record.asset_materialization.metadata["queue_metrics_rows"].value
+        for record in found.records
+        if record.asset_materialization
+    }
+    assert rows == dict.fromkeys(days, 1)
 
 
 def test_a_day_that_is_not_over_is_refused(instance: dg.DagsterInstance, archive: Archive) -> None:

@@ -24,8 +24,9 @@ FIELDS = {
         "linger_seconds": "Int",
         "requests_at_once": "Int",
         "jobs_per_request": "Int",
+        "jobs_per_lease": "Int",
     },
-    "recover_stale_leases": {"limit": "Int"},
+    "recover_stale_leases": {"limit": "Int", "dry_run": "Bool"},
     "retry_failed_jobs": SELECTION,
     "cleanup_expired_jobs": {"retention_days": "Int", "dry_run": "Bool"},
     "cancel_jobs": {
@@ -34,10 +35,18 @@ FIELDS = {
         "owner": "String",
         "reason": "String",
     },
-    "reconcile_embeddings": {"dry_run": "Bool", "clear_orphans": "Bool", "page_size": "Int"},
-    "initialise_schema": {},
+    "reconcile_embeddings": {
+        "dry_run": "Bool",
+        "page_size": "Int",
+        "force": "Bool",
+        "entity_type": "String",
+        "model": "String",
+        "older_than_days": "Float",
+    },
+    "initialise_schema": {"change_model": "Bool"},
     "pause_queue": {},
     "resume_queue": {"close_breaker": "Bool"},
+    "clear_limits": {},
     "release_leases_of_run": {"run_id": "String", "count_attempts": "Bool"},
     "prune_old_runs": {"days": "Int", "dry_run": "Bool"},
 }
@@ -116,6 +125,8 @@ OUT_OF_BOUNDS = [
     ("drain_embed_queue", "requests_at_once", 65, "less than or equal to 64"),
     ("drain_embed_queue", "jobs_per_request", 0, "greater than or equal to 1"),
     ("drain_embed_queue", "jobs_per_request", 2049, "less than or equal to 2048"),
+    ("drain_embed_queue", "jobs_per_lease", 0, "greater than or equal to 1"),
+    ("drain_embed_queue", "jobs_per_lease", 2049, "less than or equal to 2048"),
     ("recover_stale_leases", "limit", 0, "greater than or equal to 1"),
     ("cleanup_expired_jobs", "retention_days", 6, "greater than or equal to 7"),
     ("cleanup_expired_jobs", "retention_days", 31, "less than or equal to 30"),
@@ -131,8 +142,6 @@ OUT_OF_BOUNDS = [
     ("prune_old_runs", "days", 0, "greater than or equal to 1"),
     ("prune_old_runs", "days", 3651, "less than or equal to 3650"),
 ]
-HIDING = {"release_leases_of_run"}
-"""Its texts are not echoed: they may come from a variable that holds a secret."""
 MEANT = {"retry_failed_jobs": {"preview": False}, "cancel_jobs": {"preview": False}}
 """So that a value that gets through does something."""
 
@@ -146,10 +155,9 @@ async def test_a_value_out_of_bounds_is_refused_before_anything_is_changed(
     for job, field, value, bounds in OUT_OF_BOUNDS:
         said = problem(await deployment.run(job, {**MEANT.get(job, {}), field: value}))
 
-        assert f"\n{field}\n" in said, (job, field, value)
+        assert f"Failure: the run config is refused: {field}: " in said, (job, field, value)
         assert bounds in said, (job, field, value)
-        is_shown = f"input_value={value!r}"[:30] in said
-        assert is_shown != (job in HIDING), (job, field, value)
+        assert repr(value) not in said, (job, field, value)
 
     assert await deployment.queue.nodes() == before
 

@@ -10,7 +10,9 @@ import pytest
 from embed_pipeline.defs.upkeep import NEWS_EVERY
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.health import CHECKS, Subject
+from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.rate_window import RateLimits
 from tests.defs.conftest import Deployment, Now, SensorUnderTest
 from tests.queue_harness import LEASE, MODEL, Neo4jUnderTest
 
@@ -151,6 +153,25 @@ async def test_a_check_is_reported_again_when_its_verdict_changes(
     assert closed.skip_message == still_closed.skip_message == "checks failing: queue_open"
     assert checks(still_closed) == {}
     assert checks(opened)["queue_open"].passed
+
+
+async def test_a_long_pause_of_the_provider_is_reported_and_drawn(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    await metrics.tick()
+    await deployment.queue.limiter(RateLimits()).hold(
+        timedelta(days=1), owner="run-7", said="slow [down](http://a)"
+    )
+
+    data = await metrics.tick()
+
+    [(name, verdict)] = checks(data).items()
+    assert (name, verdict.passed) == ("no_long_hold", False)
+    assert verdict.severity is dg.AssetCheckSeverity.WARN
+    assert "told run-7 of queue default to wait until" in (verdict.description or "")
+    assert r"slow \[down\](http://a)" in (verdict.description or "")
+    assert data.skip_message == "checks failing: no_long_hold"
+    assert 0 < figures(data)["hold_seconds"] <= LONGEST_HOLD.total_seconds()
 
 
 async def test_a_pause_that_turns_into_a_fault_is_news(

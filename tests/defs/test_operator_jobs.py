@@ -8,10 +8,10 @@ import pytest
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.rate_window import RateLimits
 from tests.dagster_results import figures, problem
 from tests.defs.conftest import Deployment
-from tests.openai_server import KEY
-from tests.queue_harness import MODEL
+from tests.queue_harness import ACME_SHAPE, MODEL
 
 PENDING, PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
@@ -39,6 +39,19 @@ class TestRecoverStaleLeases:
 
         assert found["recovered"] == 2
         assert (await queue.admin.counts())[PROCESSING] == 1
+
+    async def test_m79_a_dry_run_lists_them_and_changes_nothing(
+        self, deployment: Deployment
+    ) -> None:
+        with deployment.ago(10 * MINUTE) as queue:
+            await queue.leased("dead", owner=f"{RUN}/host/1")
+        before = await queue.nodes()
+
+        found = figures(await deployment.run("recover_stale_leases", {"dry_run": True}))
+
+        assert found["would_recover"] == 1
+        assert [row["owner"] for row in found["jobs"]] == [f"{RUN}/host/1"]
+        assert await queue.nodes() == before
 
     async def test_is_noted_also_when_there_is_nothing_to_do(self, deployment: Deployment) -> None:
         assert await deployment.queue.last_recovery() is None
@@ -121,6 +134,26 @@ class TestReconcileEmbeddings:
         assert not [name for name in found if name.startswith("enqueued")]
         assert await deployment.queue.nodes() == []
 
+    async def test_a_dry_run_adds_nothing_to_the_asset(self, deployment: Deployment) -> None:
+        await deployment.queue.put_entity("new")
+
+        figures(await deployment.run("reconcile_embeddings", {"dry_run": True}))
+
+        assert not deployment.instance.has_asset_key(dg.AssetKey("entity_embeddings"))
+
+    async def test_a_second_queue_reports_to_its_own_asset(
+        self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("EMBED_QUEUE", "acme")
+        monkeypatch.setenv("EMBED_ENTITY_VECTOR", ACME_SHAPE.vector)
+        figures(await deployment.run("initialise_schema"))
+
+        figures(await deployment.run("reconcile_embeddings"))
+
+        keys = deployment.instance.all_asset_keys()
+        assert dg.AssetKey(["acme", "entity_embeddings"]) in keys
+        assert dg.AssetKey("entity_embeddings") not in keys
+
     async def test_its_report_outlives_the_run(self, deployment: Deployment) -> None:
         await deployment.queue.put_entity("new")
 
@@ -135,16 +168,28 @@ class TestReconcileEmbeddings:
         assert event.asset_materialization is not None
         assert event.asset_materialization.metadata["entities"].value == 1
 
-    async def test_vectors_of_outdated_versions_go_only_when_asked_for(
+    async def test_its_report_is_that_of_its_own_queue(
+        self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("EMBED_QUEUE", "acme")
+        monkeypatch.setenv("EMBED_ENTITY_VECTOR", "acme_embedding")
+        figures(await deployment.run("initialise_schema"))
+
+        figures(await deployment.run("reconcile_embeddings"))
+
+        reported = deployment.instance.all_asset_keys()
+        assert reported == [dg.AssetKey(["acme", "entity_embeddings"])]
+
+    async def test_m137_vectors_of_outdated_versions_go_but_not_on_a_dry_run(
         self, deployment: Deployment
     ) -> None:
         queue = deployment.queue
         await queue.in_state("old", JobStatus.COMPLETED)
         await queue.run("MATCH (e:Entity {name: 'old'}) SET e.validTo = timestamp()")
 
-        figures(await deployment.run("reconcile_embeddings"))
+        figures(await deployment.run("reconcile_embeddings", {"dry_run": True}))
         kept = await queue.vector("old")
-        figures(await deployment.run("reconcile_embeddings", {"clear_orphans": True}))
+        figures(await deployment.run("reconcile_embeddings"))
 
         assert kept is not None
         assert await queue.vector("old") is None
@@ -176,7 +221,7 @@ class TestPauseAndResume:
 
         assert result.success
         assert refused.jobs == ()
-        assert state.paused_by == f"Dagster run {result.run_id}"
+        assert state.paused_by == f"somebody in Dagster, Dagster run {result.run_id}"
         assert found == {"breaker": "closed"}
         assert len((await queue.lease()).jobs) == 1
 
@@ -192,6 +237,21 @@ class TestPauseAndResume:
         assert kept == {"breaker": "open"}
         assert closed == {"breaker": "closed"}
         assert (await switch.state()).breaker.status is BreakerStatus.CLOSED
+
+
+class TestClearLimits:
+    async def test_ends_the_pause_of_the_provider_and_says_which(
+        self, deployment: Deployment
+    ) -> None:
+        limiter = deployment.queue.limiter(RateLimits())
+        held = await limiter.hold(DAY, owner=RUN, said="slow down")
+
+        found = figures(await deployment.run("clear_limits"))
+        nothing = figures(await deployment.run("clear_limits"))
+
+        assert found == {"ended": True, "hold": str(held.hold)}
+        assert nothing["ended"] is False
+        assert (await limiter.acquire()).is_granted
 
 
 class TestReleaseLeasesOfRun:
@@ -220,14 +280,6 @@ class TestReleaseLeasesOfRun:
         assert job.status is PENDING
         assert job.attempts == 1
         assert job.is_suspect
-
-    async def test_a_secret_given_as_the_run_is_not_shown(self, deployment: Deployment) -> None:
-        wish = {"run_id": {"env": "OPENAI_API_KEY"}}
-
-        result = await deployment.run("release_leases_of_run", wish)
-
-        assert figures(result) == {"released": 0}
-        assert KEY not in str(deployment.instance.all_logs(result.run_id))
 
 
 async def test_a_server_that_is_gone_is_one_clear_error(

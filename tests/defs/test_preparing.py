@@ -1,5 +1,9 @@
 """Sensors whose last tick is still to come, because the clock of the machine was set back."""
 
+import os
+import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,3 +69,25 @@ def test_a_sensor_that_has_ticked_keeps_its_pace(instance: dg.DagsterInstance) -
     add_sensor(instance, "new", SensorInstigatorData(min_interval=5))
 
     assert forget_ticks_ahead(instance) == []
+
+
+def test_everything_of_dagster_is_closed_to_other_users(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "dagster.yaml"
+    log = home / "storage" / "a-run" / "compute_logs" / "drain.err"
+    log.parent.mkdir(parents=True)
+    for file in (log, elsewhere):
+        file.touch(mode=0o644)
+    (home / "dagster.yaml").symlink_to(elsewhere)
+
+    subprocess.run(
+        [sys.executable, "-m", "embed_pipeline.defs.preparing"],
+        env={**os.environ, "DAGSTER_HOME": str(home)},
+        umask=0o022,
+        check=True,
+    )
+
+    inside = [path for path in (home, *home.rglob("*")) if not path.is_symlink()]
+    assert (home / "history" / "runs.db").exists()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in inside if path.is_dir()} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in inside if path.is_file()} == {0o600}
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o644

@@ -12,9 +12,10 @@ import pytest
 from embed_pipeline.defs import upkeep
 from embed_pipeline.defs.upkeep import NEWS_EVERY
 from embed_pipeline.domain.coverage import CoverageReport
+from embed_pipeline.domain.errors import UnreachableError
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.scanning import Scan
-from embed_pipeline.store.reconciling import PAGE
+from embed_pipeline.store.reconciling import PAGE, Neo4jReconciler
 from tests.defs.conftest import Deployment, Now, SensorUnderTest
 from tests.queue_harness import MODEL, Neo4jUnderTest
 
@@ -204,3 +205,79 @@ async def test_an_interval_of_zero_turns_the_scan_off(
     assert off.definition.default_status is dg.DefaultSensorStatus.STOPPED
     assert data.skip_message == "the scan is off (EMBED_RECONCILE_INTERVAL=0)"
     assert await deployment.queue.nodes() == []
+
+
+async def an_hour_passes(deployment: Deployment) -> None:
+    await deployment.queue.run(
+        """
+        MATCH (c:EmbedCoverage) SET c.moved_at = c.moved_at - 3600000, c.at = c.at - 3600000,
+          c.begun_at = c.begun_at - 3600000
+        """
+    )
+
+
+async def scan_ran(sensor: Callable[..., SensorUnderTest]) -> tuple[bool, str]:
+    data = await sensor("queue_metrics").tick()
+    [found] = [
+        event
+        for event in data.asset_events
+        if isinstance(event, dg.AssetCheckEvaluation) and event.check_name == "scan_ran"
+    ]
+    return found.passed, found.description or ""
+
+
+@pytest.mark.parametrize("has_ended_before", [True, False])
+async def test_m84_a_scan_that_fails_on_every_tick_fails_a_check(
+    deployment: Deployment,
+    scan: SensorUnderTest,
+    sensor: Callable[..., SensorUnderTest],
+    monkeypatch: pytest.MonkeyPatch,
+    has_ended_before: bool,
+) -> None:
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise UnreachableError("the server is out of memory")
+
+    if has_ended_before:
+        await scan.tick()
+    monkeypatch.setattr(Neo4jReconciler, "page", fails)
+    with pytest.raises(dg.Failure):
+        await scan.tick()
+    at_first, _ = await scan_ran(sensor)
+
+    await an_hour_passes(deployment)
+    with pytest.raises(dg.Failure):
+        await scan.tick()
+    later, said = await scan_ran(sensor)
+
+    assert (at_first, later) == (True, False)
+    assert "look at the ticks of the sensor reconcile" in said
+
+
+async def test_m84_a_long_first_scan_that_gets_on_passes(
+    deployment: Deployment, page_by_page: SensorUnderTest, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    await given_large_graph(deployment.queue)
+    await page_by_page.tick()
+    await an_hour_passes(deployment)
+    await page_by_page.tick()
+
+    passed, said = await scan_ran(sensor)
+
+    assert passed
+    assert said.startswith("none has ended yet, the first one got on 0 s ago")
+
+
+async def test_m84_a_scan_may_be_as_late_as_two_take(
+    deployment: Deployment, page_by_page: SensorUnderTest, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    await given_large_graph(deployment.queue)
+    await page_by_page.tick()
+    await an_hour_passes(deployment)
+    while page_by_page.cursor and "after" in page_by_page.cursor:
+        await page_by_page.tick()
+    await an_hour_passes(deployment)
+
+    passed, said = await scan_ran(sensor)
+
+    assert passed
+    assert "the last one ended 60.0 min ago, 2.0 h are allowed" in said

@@ -142,6 +142,15 @@ class TestFailVanished:
 
         assert {run.run_id: run.status for run in instance.get_runs()} == before
 
+    def test_the_drains_of_another_deployment_are_left_to_it(
+        self, instance: dg.DagsterInstance, add: Callable[..., dg.DagsterRun]
+    ) -> None:
+        dead = somebody_dead()
+        own = add(Status.STARTED, worker=dead, repository="__repository__@here")
+        add(Status.STARTED, worker=dead, repository="__repository__@there")
+
+        assert fail_vanished(instance, "__repository__@here") == [own.run_id]
+
     @pytest.mark.parametrize(("minutes", "has_failed"), [(2, False), (4, True)])
     def test_a_drain_that_never_said_who_works_on_it_is_given_up_after_a_while(
         self,

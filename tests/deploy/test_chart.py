@@ -121,10 +121,7 @@ def test_ticks_and_runs_are_kept_and_bounded_as_in_the_project() -> None:
     own = load(ROOT / "dagster.yaml")
 
     assert {key: instance()["retention"][key] for key in own["retention"]} == own["retention"]
-    assert (
-        instance()["run_coordinator"]["config"]["dequeue_interval_seconds"]
-        == own["run_queue"]["dequeue_interval_seconds"]
-    )
+    assert instance()["run_coordinator"] == own["run_coordinator"]
     for name in ("enabled", "max_runtime_seconds", "max_resume_run_attempts"):
         assert instance()["run_monitoring"][name] == own["run_monitoring"][name]
 

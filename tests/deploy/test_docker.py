@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from embed_pipeline.local.config import ALLOWED_PROCEDURES
-from tests.deploy.files import DOCKER, duration, giving_back, is_pinned, load
+from tests.deploy.files import DOCKER, SECRETS, duration, giving_back, is_pinned, load
 from tests.project import BIN, ROOT
 
 COMPOSE = DOCKER / "compose.yaml"
@@ -99,6 +99,22 @@ def test_a_service_says_whether_it_is_well(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_ports_are_open_to_this_machine_only(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("prepare", SECRETS),
+        ("code", SECRETS),
+        ("webserver", {"DAGSTER_PG_PASSWORD"}),
+        ("daemon", {"DAGSTER_PG_PASSWORD"}),
+    ],
+)
+def test_a_service_gets_the_secrets_it_needs_and_no_others(name: str, expected: set[str]) -> None:
+    files = {v for v in SERVICES[name]["environment"] if v.endswith("_FILE")}
+
+    assert {variable.removesuffix("_FILE") for variable in files} == expected
+    assert len(SERVICES[name]["secrets"]) == len(expected)
 
 
 @pytest.mark.parametrize("name", SERVICES)

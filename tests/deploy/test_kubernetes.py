@@ -2,14 +2,18 @@
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 import yaml
 
+from embed_pipeline.defs.runs import mark_worker
 from tests.deploy.files import DOCKER, KUBERNETES, SECRETS, giving_back, is_pinned, load
 from tests.project import ROOT
 
+TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 VALUES = load(KUBERNETES / "values.yaml")
 [CODE] = VALUES["dagster-user-deployments"]["deployments"]
 LAUNCHER = VALUES["runLauncher"]["config"]["k8sRunLauncher"]
@@ -83,6 +87,69 @@ def test_secrets_are_named_and_never_written() -> None:
     assert VALUES["postgresql"]["postgresqlPassword"] == ""
     assert VALUES["generatePostgresqlPasswordSecret"] is False
     assert "kind: Secret" not in text
+
+
+def test_code_server_and_drains_get_no_token_of_the_cluster() -> None:
+    [mount] = [m for m in CODE["volumeMounts"] if m["mountPath"] == TOKEN_FOLDER]
+    [volume] = [v for v in CODE["volumes"] if v["name"] == mount["name"]]
+
+    # Where something is mounted already, Kubernetes mounts no token.
+    assert volume == {"name": mount["name"], "emptyDir": {}}
+    assert VALUES["dagster-user-deployments"]["rbacEnabled"] is False
+    for part in ("daemon", "webserver"):
+        assert TOKEN_FOLDER not in str(PARTS[part]["volumeMounts"])
+
+
+def test_the_pod_of_a_drain_has_something_mounted_where_a_token_would_be() -> None:
+    contexts = pytest.importorskip("dagster_k8s.container_context", reason="needs dagster-k8s")
+    jobs = pytest.importorskip("dagster_k8s.job")
+    # As the chart hands it over; it writes the first line itself.
+    of_code = contexts.K8sContainerContext.create_from_config(
+        {
+            "k8s": {
+                "run_k8s_config": {"pod_spec_config": {"automount_service_account_token": True}},
+                "volumes": CODE["volumes"],
+                "volume_mounts": CODE["volumeMounts"],
+            }
+        }
+    )
+
+    job = jobs.construct_dagster_k8s_job(
+        job_config=jobs.DagsterK8sJobConfig(job_image="image", dagster_home="/home"),
+        args=["dagster", "api", "execute_run"],
+        job_name="drain",
+        user_defined_k8s_config=of_code.run_k8s_config,
+    )
+
+    pod = job.spec.template.spec
+    [container] = pod.containers
+    [name] = [m.name for m in container.volume_mounts if m.mount_path == TOKEN_FOLDER]
+    [volume] = [v for v in pod.volumes if v.name == name]
+    assert volume.empty_dir is not None
+    assert not pod.init_containers
+
+
+def test_a_run_needs_nothing_of_the_cluster(tmp_path: Path) -> None:
+    """Its instance names the launcher, which cannot be made without a token."""
+    pytest.importorskip("dagster_k8s", reason="needs dagster-k8s")
+    launcher = {"module": "dagster_k8s", "class": "K8sRunLauncher"}
+    config = {"dagster_home": "/home", "instance_config_map": "x", "service_account_name": "x"}
+    text = yaml.safe_dump({"run_launcher": {**launcher, "config": config}})
+    (tmp_path / "dagster.yaml").write_text(text)
+
+    @dg.op
+    def work(context: dg.OpExecutionContext) -> None:
+        mark_worker(context.instance, context.run_id, longest=timedelta(minutes=1))
+        context.instance.report_runless_asset_event(dg.AssetMaterialization("measured"))
+
+    @dg.job(executor_def=dg.in_process_executor)
+    def drain() -> None:
+        work()
+
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert drain.execute_in_process(instance=instance).success
+        with pytest.raises(Exception, match="Service host/port is not set"):
+            _ = instance.run_launcher
 
 
 def test_everything_is_refused_that_no_policy_allows() -> None:

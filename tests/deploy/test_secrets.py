@@ -33,6 +33,15 @@ def test_a_secret_in_a_file_becomes_a_variable(tmp_path: Path) -> None:
     assert result.stdout == 'it\'s "$HOME" `id`\nsk-given\n'
 
 
+def test_what_the_program_writes_is_closed_to_others(tmp_path: Path) -> None:
+    script = str(DEPLOY / "with-secrets.sh")
+    subprocess.run([script, "mkdir", "made"], cwd=tmp_path, umask=0o022, check=True)
+    subprocess.run([script, "touch", "file"], cwd=tmp_path, umask=0o022, check=True)
+
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize(
     ("content", "environment", "message"),
     [

@@ -68,6 +68,8 @@ def test_drains_below_a_server_are_told_to_stop(unit: str) -> None:
         ("ProtectHome", "yes"),
         ("PrivateTmp", "yes"),
         ("CapabilityBoundingSet", ""),
+        ("UMask", "0077"),
+        ("StateDirectoryMode", "0700"),
     ],
 )
 def test_every_unit_is_hardened(setting: str, value: str) -> None:

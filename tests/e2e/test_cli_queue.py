@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from neo4j import Driver, GraphDatabase
 
-from embed_pipeline.local.config import Memory
 from embed_pipeline.local.temporary import temporary_server
-from tests.openai_server import KEY, OpenAIServer, failure, openai_server
+from tests.conftest import QUICK, SMALL
+from tests.openai_server import KEY, OpenAIServer, but_not_to_the_probe, failure, openai_server
 from tests.project import Project
 
 ENTITIES = 329
@@ -23,7 +23,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A folder whose settings lead to a prepared server, with the local model as provider."""
-    with temporary_server(memory=Memory(heap="512m", pagecache="64m")) as server:
+    with temporary_server(memory=SMALL, java_options=QUICK) as server:
         made = Project(
             tmp_path_factory.mktemp("project"),
             {
@@ -31,7 +31,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
                 "NEO4J_USERNAME": server.username,
                 "NEO4J_PASSWORD": server.password,
                 "EMBED_JOB_RETENTION_DAYS": "14",
-                "EMBEDDING_PROVIDER": "local",
+                "EMBEDDING_PROVIDER": "local-fast",
+                "EMBEDDING_RATE_LIMIT_TOKENS": "20",
+                "EMBEDDING_RATE_LIMIT_NAME": "default",
             },
         )
         assert made.run("init").returncode == 0
@@ -109,6 +111,11 @@ def test_from_the_sample_graph_to_a_search_that_finds_a_sensible_entity(
     said += [project.run("search", "the woman who wrote the first algorithm", "--limit", "5")]
     assert "Ada Lovelace person" in said[-1].stdout
 
+    said += [project.run("search", "the woman who wrote the first algorithm", "--json")]
+    ada = next(hit for hit in json.loads(said[-1].stdout) if hit["uid"] == "Ada Lovelace")
+    assert ada["type"] == "person"
+    assert ada["text"].startswith("Name: Ada Lovelace\nType: person\nObservations:\n- ")
+
     said += [project.run("reconcile", "--dry-run")]
     assert f"current {ENTITIES} missing 0" in said[-1].stdout
 
@@ -172,7 +179,7 @@ def test_sigterm_gives_back_what_has_not_started_and_finishes_what_has(
     drain.send_signal(signal.SIGINT)
     said = read_until(drain, "Still giving jobs back")
     provider.gate.set()
-    said += drain.communicate(timeout=60)[0]
+    said += drain.communicate(timeout=300)[0]
 
     in_flight = len(provider.requests[0]["input"])
     assert drain.returncode == 0, said
@@ -184,6 +191,24 @@ def test_sigterm_gives_back_what_has_not_started_and_finishes_what_has(
     assert states.count(("completed", 1)) == in_flight
     assert states.count(("pending", 0)) == 50 - in_flight > 0
     assert all("lock_owner" not in job for job in jobs_of(database))
+
+
+def test_a_drain_in_which_everything_failed_says_why_and_ends_with_an_error(
+    project: Project, database: Driver, provider: OpenAIServer
+) -> None:
+    add_entities(database, "ada", "bob")
+    project.run("reconcile", **through(provider))
+    oops = failure(500, f"oops, key {KEY}", None)
+    provider.answer_with = but_not_to_the_probe(lambda _: oops)
+
+    drained = project.run("drain", **through(provider))
+
+    error = "2 TRANSIENT: InternalServerError: Error code: 500 - oops, key ***"
+    assert drained.returncode == 1
+    assert "To be tried again 2" in drained.stdout
+    assert f"Error {error}" in drained.stdout
+    assert f"completed nothing: 0 failed, 2 to be tried again ({error})" in drained.stderr
+    assert "Traceback" not in drained.stderr
 
 
 def test_failed_jobs_are_found_shown_and_retried_but_not_by_a_preview(
@@ -287,6 +312,39 @@ def test_a_paused_queue_gives_nothing_and_says_who_paused_it(
     assert "Completed 1 (" in after.stdout
 
 
+def test_a_pause_of_the_provider_is_shown_with_its_origin_and_ended_by_hand(
+    project: Project, database: Driver
+) -> None:
+    database.execute_query(
+        "WITH datetime.realtime().epochMillis AS now CREATE (:EmbedLimiter {name: 'default', "
+        "not_before: now + 600000, held_at: now, hold_asked: 600000, hold_queue: 'acme', "
+        "hold_owner: 'run-7/host/1', hold_said: 'slow down', starts: [now], requests: [3], "
+        "tokens: [41]})"
+    )
+    origin = "the provider told run-7/host/1 of queue acme to wait until 20"
+
+    shown, status, doctor = project.run("limits"), project.run("status"), project.run("doctor")
+    as_json = json.loads(project.run("limits", "--json").stdout)
+    would, asked = project.run("limits", "clear", "--preview"), project.run("limits", "clear")
+    still = project.run("limits")
+    done, again = project.run("limits", "clear", "--yes"), project.run("limits", "clear", "--yes")
+    after = project.run("limits")
+
+    assert "Name default Allowed 20 requests in 60 s Used 3 requests, 41 tokens" in shown.stdout
+    assert all(origin in text.stdout for text in (shown, status, doctor, would, still, done))
+    assert "Held for 10 min" in status.stdout
+    assert "! Rate limit" in doctor.stdout
+    assert as_json["hold"]["origin"]["said"] == "slow down"
+    assert "nothing was changed" in would.stdout
+    assert asked.returncode == 1
+    assert "repeat with --yes" in asked.stderr
+    assert done.stdout.startswith("✓ Ended: ")
+    assert "▸ The provider has asked for no pause; nothing was changed" in again.stdout
+    assert "Used 3 requests" in after.stdout
+    assert "Next request now" in after.stdout
+    assert "✓ Rate limit default, 3 of 20 requests used" in project.run("doctor").stdout
+
+
 def test_recover_release_and_cleanup_touch_only_what_they_should(
     project: Project, database: Driver
 ) -> None:
@@ -301,7 +359,10 @@ def test_recover_release_and_cleanup_touch_only_what_they_should(
     assert "Would delete 1 job that ended more than 14 days ago" in would.stdout
     assert len(jobs_of(database)) == 4
 
-    overdue = project.run("status")
+    overdue, listed = project.run("status"), project.run("recover", "--dry-run")
+    assert "dead/host/1" in listed.stdout
+    assert "▸ Would recover 1 job" in listed.stdout
+    assert "Expired leases 1" in project.run("status").stdout
     recovered = project.run("recover")
     released = project.run("jobs", "release", "--owner", "alive")
     cleaned = project.run("cleanup")
@@ -332,11 +393,17 @@ def test_commands_say_what_is_wrong_with_the_index_and_with_mock_vectors(
     mock = {"EMBEDDING_PROVIDER": "mock"}
 
     mismatch = project.run("drain", **mock)
+    found = project.run("doctor", "--json", **mock)
     warned = project.run("search", "anything", **mock, EMBEDDING_DIMENSIONS=str(DIMENSIONS))
 
     assert mismatch.returncode == 5
     assert "256 dimensions" in mismatch.stderr
-    assert "--replace-vector-index" in mismatch.stderr
+    assert "init --change-model" in mismatch.stderr
+    assert found.returncode == 5
+    [bad] = [finding for finding in json.loads(found.stdout) if finding["mark"] == "bad"]
+    assert bad["subject"] == "Vector index"
+    assert "256 dimensions" in bad["detail"]
+    assert "init --change-model" in bad["remedy"]
     assert warned.returncode == 0
     assert "MOCK vectors" in warned.stderr
 
@@ -383,3 +450,25 @@ def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str] | None 
         assert time.monotonic() < deadline
         assert process is None or process.poll() is None, process.communicate()[0]
         time.sleep(0.1)
+
+
+def test_the_audit_tells_who_did_what(project: Project, database: Driver) -> None:
+    database.execute_query("MATCH (a:EmbedAudit) DELETE a")
+    add_entities(database, "Ada", "Bob")
+    project.run("enqueue", "Ada", "Bob")
+    project.run("jobs", "cancel", "--all", "--preview")
+    project.run("pause")
+    project.run("resume")
+    project.run("jobs", "cancel", "--entity", "Ada", "--yes", "--reason", "not needed")
+
+    told = json.loads(project.run("audit", "log", "--json").stdout)
+    cancels = project.run("audit", "log", "--action", "cancel", "--since", "1h")
+
+    assert [(entry["action"], entry["count"]) for entry in told] == [
+        ("cancel", 1),
+        ("resume", 1),
+        ("pause", 1),
+    ]
+    assert all(entry["actor"].endswith("on the command line") for entry in told)
+    assert "entity: Ada; reason: not needed" in cancels.stdout
+    assert "pause" not in cancels.stdout

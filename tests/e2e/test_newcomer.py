@@ -7,16 +7,19 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from dotenv import dotenv_values
 from neo4j import Driver, GraphDatabase
 
 from embed_pipeline.local.ports import answers, free_port
-from tests.openai_server import KEY, openai_server
-from tests.project import Project, make_project
+from tests.openai_server import KEY, openai_server, refusing_dimensions
+from tests.project import ROOT, Project, make_project
 
 ENTITIES = 329
 START_SECONDS = 150
+EXAMPLE = ROOT / ".env.example"
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +120,10 @@ def test_doctor_finds_an_index_of_other_dimensions_and_init_replaces_it(
     assert project.run("init", **local).returncode == 5
     mismatch = project.run("doctor", **local)
     assert mismatch.returncode == 5
-    assert "has 1536 dimensions, the embedding model makes 256" in mismatch.stdout
+    assert "✗ Model queue 'default' holds vectors of mock" in mismatch.stdout
+    assert "has 1536 dimensions, the embedding model makes 512" in mismatch.stdout
 
-    assert project.run("init", "--replace-vector-index", **local).returncode == 0
+    assert project.run("init", "--change-model", **local).returncode == 0
     assert project.run("doctor", **local).returncode == 0
 
 
@@ -138,9 +142,9 @@ def test_doctor_tells_a_wrong_password_from_a_silent_server(
 
 
 def test_doctor_asks_the_provider_only_when_told_to(project: Project, database: Driver) -> None:
-    project.run("init")
     with openai_server() as provider:
         known = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": provider.base_url}
+        project.run("init", **known)
 
         assert project.run("doctor", **known).returncode == 0
         assert provider.requests == []
@@ -151,6 +155,13 @@ def test_doctor_asks_the_provider_only_when_told_to(project: Project, database: 
         wrong = project.run("doctor", "--probe", **{**known, "OPENAI_API_KEY": "sk-hunter2"})
         assert wrong.returncode == 4
         assert "sk-hunter2" not in wrong.stdout + wrong.stderr
+
+        provider.answer_with = refusing_dimensions(1536)
+        refused = project.run("doctor", "--probe", **known)
+        assert refused.returncode == 2
+        assert "set EMBEDDING_SEND_DIMENSIONS=false" in refused.stdout
+        without = project.run("doctor", "--probe", **known, EMBEDDING_SEND_DIMENSIONS="false")
+        assert "✓ Provider openai" in without.stdout
 
 
 @pytest.mark.parametrize(("value", "code"), [("31", 2), ("6", 2), ("7", 0), ("30", 0)])
@@ -199,13 +210,30 @@ def test_the_password_is_for_the_user_only(project: Project) -> None:
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
-def test_dev_starts_everything_and_ctrl_c_stops_it(project: Project, database: Driver) -> None:
+def open_to_others(folder: Path) -> list[str]:
+    """What is in a folder that other users of the machine may read, write or enter."""
+    return [
+        f"{stat.filemode(path.lstat().st_mode)} {path}"
+        for path in (folder, *folder.rglob("*"))
+        if not path.is_symlink() and path.lstat().st_mode & 0o077
+    ]
+
+
+def test_m97_m98_dev_starts_everything_makes_sense_at_once_and_ctrl_c_stops_it(
+    project: Project, database: Driver
+) -> None:
     project.run("neo4j", "stop")
+    chosen = {"EMBEDDING_PROVIDER": str(dotenv_values(EXAMPLE)["EMBEDDING_PROVIDER"])}
     port = free_port()
+    # As an earlier version left it.
+    left = project.folder / ".embed_pipeline" / "dagster" / "storage" / "a-run" / "drain.err"
+    left.parent.mkdir(parents=True)
+    left.write_text("said")
+    left.chmod(0o644)
     dev = subprocess.Popen(
         project.command("dev", "--port", str(port)),
         cwd=project.folder,
-        env=project.variables(),
+        env=project.variables(**chosen),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -215,12 +243,22 @@ def test_dev_starts_everything_and_ctrl_c_stops_it(project: Project, database: D
         assert f"http://127.0.0.1:{port}" in said
         assert "Sample graph: 329 entities" in said
         assert location_status(port) == "LOADED"
+        database.execute_query("CREATE (:Entity {name: 'Zebra', observations: ['has stripes']})")
+        jobs = "MATCH (job:EmbedJob {entity_uid: 'Zebra'}) RETURN job.model AS model"
+        assert database.execute_query(jobs).records[0]["model"] == "use-multilingual-3"
+        wait_until_embedded(database, ENTITIES + 1)
+        found = project.run("search", "an animal that looks like a barcode", **chosen)
+        assert "BECAUSE" in found.stdout
+        assert " Zebra has stripes" in found.stdout.split("0.")[1], found.stdout
+        german = project.run("search", "eine Sprache für Betriebssysteme", "--limit", "3", **chosen)
+        assert "programming language" in german.stdout
+        assert open_to_others(project.folder / ".embed_pipeline") == []
         again = project.run("dev", "--port", str(port))
         assert again.returncode == 1
         assert "already running" in again.stderr
     finally:
         dev.send_signal(signal.SIGINT)
-        rest = dev.communicate(timeout=90)[0]
+        rest = dev.communicate(timeout=300)[0]
 
     assert dev.returncode == 0, rest
     assert "Stopped" in rest
@@ -243,7 +281,7 @@ def test_dev_cleans_up_after_one_that_was_killed(project: Project, database: Dri
     second = subprocess.Popen(command, cwd=project.folder, env=project.variables(), **pipes)
     wait_for(second, "Running.")
     second.send_signal(signal.SIGTERM)
-    second.communicate(timeout=90)
+    second.communicate(timeout=300)
 
     assert second.returncode == 0
     assert not answers(port)
@@ -265,6 +303,14 @@ def test_dev_with_a_wrong_setting_starts_nothing(project: Project) -> None:
 
     assert result.returncode == 2
     assert not answers(port)
+
+
+def wait_until_embedded(database: Driver, entities: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    embedded = "MATCH (e:Entity) WHERE e.embedding IS NOT NULL RETURN count(e) AS embedded"
+    while database.execute_query(embedded).records[0]["embedded"] < entities:
+        assert time.monotonic() < deadline, "not everything was embedded"
+        time.sleep(0.5)
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> str:

@@ -132,6 +132,34 @@ def test_ctrl_c_leaves_nothing(
     assert not (checkout / ".venv").exists()
 
 
+def test_a_set_up_that_works_prints_one_line(
+    setup_module: ModuleType,
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    installed = checkout / "installed"
+    uv = checkout / ".venv/bin/uv"
+
+    def make_venv() -> None:
+        uv.parent.mkdir(parents=True)
+        # Lists all packages, unless it is told to be quiet.
+        uv.write_text(
+            '#!/bin/sh\necho "$@" >> installed\ncase "$*" in *--quiet*) ;; *) seq 281;; esac\n'
+        )
+        uv.chmod(0o755)
+
+    monkeypatch.setattr(setup_module, "make_venv", make_venv)
+    monkeypatch.chdir(checkout)
+
+    setup_module.main()
+
+    [line] = capfd.readouterr().out.splitlines()
+    assert line.endswith("ready: .venv/bin/embed-pipeline --help")
+    assert len(installed.read_text().splitlines()) == 2
+    assert (checkout / ".venv/.ready").exists()
+
+
 def test_settings_that_exist_are_not_overwritten(setup_module: ModuleType, checkout: Path) -> None:
     (checkout / ".env").write_text("mine")
 

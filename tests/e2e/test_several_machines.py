@@ -1,6 +1,5 @@
 """Several machines without Kubernetes, and one of them dies: with code servers, and with Celery."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +19,7 @@ from tests.project import ROOT, Project
 from tests.queue_harness import DIMENSIONS
 from tests.redis_server import running_redis
 
-pytestmark = pytest.mark.skipif(
-    "EMBED_PIPELINE_LONG" not in os.environ, reason="EMBED_PIPELINE_LONG=1 runs it"
-)
+pytestmark = pytest.mark.proof
 JOBS = 20_000
 PAGE = 5_000
 SETTINGS = {
@@ -33,6 +30,7 @@ SETTINGS = {
     "EMBED_RECONCILE_INTERVAL": "1000",
     "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
     "EMBEDDING_RATE_LIMIT_TOKENS": "100000",
+    "EMBEDDING_PROVIDER": "openai",
     "OPENAI_API_KEY": KEY,
 }
 

@@ -39,7 +39,7 @@ def project(neo4j_server: TestServer, graph: Graph, provider: OpenAIServer) -> P
     settings = {**SETTINGS, **neo4j_server.environment, "OPENAI_BASE_URL": provider.base_url}
     project = Project(ROOT, settings)
     for queue in ({}, ACME):
-        made = project.run("init", "--replace-vector-index", **queue)
+        made = project.run("init", "--change-model", **queue)
         assert made.returncode == 0, made.stderr
     return project
 

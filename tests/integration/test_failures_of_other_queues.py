@@ -14,10 +14,11 @@ import pytest
 
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
+from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.store import recovering
-from tests.queue_harness import LEASE, VECTOR, Neo4jUnderTest
+from tests.queue_harness import LEASE, NUMBERS, VECTOR, Neo4jUnderTest
 
-OTHER_VECTOR = [0.1, 0.2, 0.3, 0.4]
+OTHER_VECTOR = vector_of([0.1, 0.2, 0.3, 0.4])
 
 
 def between_scan_and_lock(
@@ -129,7 +130,7 @@ async def test_project_nomad_1269_a_worker_taken_for_dead_leaves_no_second_vecto
     second = await queue.complete(fresh.lease, vector=VECTOR)
 
     assert (first, second) == ([CompletionOutcome.FENCED], [CompletionOutcome.COMPLETED])
-    assert await queue.vector("ada") == VECTOR
+    assert await queue.vector("ada") == NUMBERS
 
 
 async def test_bull_1416_a_stale_worker_does_not_write_its_error_over_the_new_owner(

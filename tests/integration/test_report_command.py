@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,13 +75,16 @@ async def test_the_page_shows_what_dagster_and_the_queue_remember(
     await queue.given_jobs("bob", "eve")
     await remember(dagster_home, queue)
     await remember(dagster_home, queue)
+    (project.folder / "page.html").write_text("an older one, open to all")
 
     said = await asyncio.to_thread(
         project.run, "report", "--since", "1d", "--dagster-home", "elsewhere", "--out", "page.html"
     )
 
     assert (said.returncode, said.stdout) == (0, "✓ 2 readings, 2 drains: page.html")
-    page = (project.folder / "page.html").read_text()
+    out = project.folder / "page.html"
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    page = out.read_text()
     assert "Yes: 0 jobs completed, 2 waiting now." in page
     assert "1 job, by 1 kind of error." in page
     assert page.count('data-name="Completed">41<') == 2

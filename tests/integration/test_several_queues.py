@@ -12,6 +12,7 @@ from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import CompletionOutcome
+from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.store import (
     cypher_admin,
     cypher_clock,
@@ -30,8 +31,8 @@ from tests.queue_harness import (
     DIMENSIONS,
     LEASE,
     MODEL,
+    NUMBERS,
     SHAPE,
-    VECTOR,
     Neo4jUnderTest,
 )
 
@@ -60,8 +61,8 @@ async def test_one_entity_has_a_job_and_a_vector_in_each_queue(
     [ours] = await queue.leased("ada")
     [theirs] = await acme.leased("ada")
 
-    await queue.complete(ours.lease, vector=[1.0, 0.0, 0.0, 0.0])
-    await acme.complete(theirs.lease, vector=[0.0, 1.0, 0.0, 0.0])
+    await queue.complete(ours.lease, vector=vector_of([1.0, 0.0, 0.0, 0.0]))
+    await acme.complete(theirs.lease, vector=vector_of([0.0, 1.0, 0.0, 0.0]))
 
     assert await queue.vector("ada") == [1.0, 0.0, 0.0, 0.0]
     assert await acme.vector("ada") == [0.0, 1.0, 0.0, 0.0]
@@ -195,7 +196,7 @@ async def test_drains_of_two_queues_over_the_same_entities_complete_each_job_onc
     assert {outcome for page in outcomes for outcome in page} == {CompletionOutcome.COMPLETED}
     for each in (queue, acme):
         assert (await each.admin.counts())[JobStatus.COMPLETED] == len(uids)
-        assert [await each.vector(uid) for uid in uids] == [VECTOR] * len(uids)
+        assert [await each.vector(uid) for uid in uids] == [NUMBERS] * len(uids)
 
 
 async def test_a_second_queue_needs_a_property_of_its_own(

@@ -13,7 +13,7 @@ from embed_pipeline.scanning import Scan
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.queue import open_queue
-from tests.queue_harness import MODEL, VECTOR, Neo4jUnderTest
+from tests.queue_harness import MODEL, NUMBERS, Neo4jUnderTest
 
 SETTINGS = cast("Settings", SimpleNamespace(model=MODEL))
 
@@ -101,7 +101,7 @@ async def test_types_and_models_of_any_kind_are_counted(queue: Neo4jUnderTest) -
           (:Entity {name: 'odd model', entityType: 'x', embedding: $vector, embedding_model: 8}),
           (:Entity {name: 'no model', entityType: 'x', embedding: $vector})
         """,
-        vector=VECTOR,
+        vector=NUMBERS,
     )
 
     page = await queue.queue.reconciler(MODEL).page(dry_run=True)
@@ -109,8 +109,8 @@ async def test_types_and_models_of_any_kind_are_counted(queue: Neo4jUnderTest) -
     assert page.rows == {
         CoverageKey("", None, Coverage.MISSING): 1,
         CoverageKey("7", None, Coverage.MISSING): 1,
-        CoverageKey("x", "8", Coverage.STALE): 1,
-        CoverageKey("x", "(unknown)", Coverage.STALE): 1,
+        CoverageKey("x", "8", Coverage.FOREIGN): 1,
+        CoverageKey("x", "(unknown)", Coverage.FOREIGN): 1,
     }
 
 

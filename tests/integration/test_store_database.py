@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from neo4j import NotificationMinimumSeverity
 
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database
@@ -50,4 +51,8 @@ async def test_a_worker_asks_the_leader_about_its_leases(
 
     assert driver.asked == ["leader", "leader"]
     # With bookmarks each would wait for all commits before it, also for those of others.
-    assert driver.options == [{"database": queue.database}] * 2
+    options = {
+        "database": queue.database,
+        "notifications_min_severity": NotificationMinimumSeverity.OFF,
+    }
+    assert driver.options == [options] * 2

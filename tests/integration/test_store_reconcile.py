@@ -14,7 +14,7 @@ from embed_pipeline.domain.results import Completion
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.queue import open_queue
-from tests.queue_harness import DIMENSIONS, MODEL, VECTOR, Neo4jUnderTest
+from tests.queue_harness import DIMENSIONS, MODEL, NUMBERS, VECTOR, Neo4jUnderTest
 
 PENDING, COMPLETED = JobStatus.PENDING, JobStatus.COMPLETED
 
@@ -85,17 +85,11 @@ async def test_a_lost_vector_is_made_again(queue: Neo4jUnderTest) -> None:
     assert (await queue.job("ada")).status is PENDING
 
 
-async def test_a_vector_of_unknown_origin_is_stale(queue: Neo4jUnderTest) -> None:
-    await queue.run("CREATE (:Entity {name: 'ada', embedding: $vector})", vector=VECTOR)
+async def test_m136_a_vector_of_unknown_origin_is_foreign(queue: Neo4jUnderTest) -> None:
+    await queue.run("CREATE (:Entity {name: 'ada', embedding: $vector})", vector=NUMBERS)
 
-    assert await found(queue) == {Coverage.STALE: 1}
-
-
-async def test_an_entity_completed_without_a_vector_is_current(queue: Neo4jUnderTest) -> None:
-    [item] = await queue.leased("ada")
-    await queue.complete(item.lease, vector=None)
-
-    assert await found(queue) == {Coverage.CURRENT: 1}
+    assert await found(queue) == {Coverage.FOREIGN: 1}
+    assert (await queue.job("ada")).status is PENDING
 
 
 async def test_a_failed_job_is_not_tried_for_ever(queue: Neo4jUnderTest) -> None:
@@ -120,26 +114,18 @@ async def test_what_an_operator_cancelled_stays_cancelled(queue: Neo4jUnderTest)
     assert (await queue.job("ada")).status is JobStatus.CANCELLED
 
 
-async def test_vectors_of_history_are_orphans(queue: Neo4jUnderTest) -> None:
+async def test_m137_vectors_of_history_are_removed(queue: Neo4jUnderTest) -> None:
     await queue.in_state("ada", COMPLETED)
     await queue.run("MATCH (e:Entity {name: 'ada'}) SET e.validTo = 1")
     reconciler = queue.queue.reconciler(MODEL)
 
-    counted = await reconciler.page()
-    cleared = await reconciler.page(clear_orphans=True)
+    counted = await reconciler.page(dry_run=True)
+    cleared = await reconciler.page()
     after = await reconciler.page()
 
     assert (counted.orphaned, cleared.orphaned, after.orphaned) == (1, 1, 0)
+    assert (counted.cleared, cleared.cleared) == (0, 1)
     assert await queue.vector("ada") is None
-
-
-async def test_entities_that_cannot_be_jobs_are_counted(queue: Neo4jUnderTest) -> None:
-    await queue.run(
-        "CREATE (:Entity {name: 'a', version: 'x'}), (:Entity {name: $long})", long="x" * 600
-    )
-
-    assert await found(queue) == {Coverage.UNEMBEDDABLE: 2}
-    assert await queue.nodes() == []
 
 
 async def test_the_scan_goes_page_by_page_and_may_stop_anywhere(queue: Neo4jUnderTest) -> None:
@@ -194,4 +180,4 @@ async def test_other_graphs_work_too(other_graph: Neo4jUnderTest) -> None:
     await queue.jobs.complete([Completion(item.lease, VECTOR, hash_)])
 
     rows = await queue.run("MATCH (d:Document) RETURN d.vec AS vector, d.vec_version AS version")
-    assert rows == [{"vector": VECTOR, "version": 4}]
+    assert rows == [{"vector": NUMBERS, "version": 4}]

@@ -1,9 +1,11 @@
 """The schema: what it refuses, and what it finds under other names."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
+from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.store import schema
@@ -57,7 +59,9 @@ async def test_a_vector_index_under_another_name_is_used(bare: Neo4jUnderTest) -
     assert (state.vector_index.name, state.problem) == ("papers", None)
 
 
-async def test_an_index_of_another_similarity_is_refused(bare: Neo4jUnderTest) -> None:
+async def test_an_index_of_another_similarity_is_refused_with_what_to_do(
+    bare: Neo4jUnderTest,
+) -> None:
     await bare.run(
         """
         CREATE VECTOR INDEX papers FOR (p:Paper) ON (p.vec) OPTIONS
@@ -65,8 +69,54 @@ async def test_an_index_of_another_similarity_is_refused(bare: Neo4jUnderTest) -
         """
     )
 
-    with pytest.raises(SchemaError, match="euclidean"):
+    with pytest.raises(SchemaError, match=r"by euclidean.*DROP INDEX `papers`.*EMBED_ENTITY_VECTO"):
         await install(bare, OTHER)
+
+
+async def test_m135_the_vector_index_has_the_name_of_the_setting(bare: Neo4jUnderTest) -> None:
+    named = replace(OTHER, index="papers by `meaning`")
+
+    report = await schema.install(bare.driver, database=bare.database, shape=named, dimensions=4)
+
+    [row] = await bare.run("SHOW VECTOR INDEXES YIELD name, labelsOrTypes, properties")
+    assert row == {"name": named.index, "labelsOrTypes": ["Paper"], "properties": ["vec"]}
+    assert report.vector_index == named.index
+
+
+async def test_m135_an_index_of_another_program_is_used_although_another_name_is_set(
+    bare: Neo4jUnderTest,
+) -> None:
+    await install(bare, replace(OTHER, index="theirs"))
+
+    report = await schema.install(
+        bare.driver, database=bare.database, shape=replace(OTHER, index="ours"), dimensions=4
+    )
+
+    assert (report.vector_index, report.created) == ("theirs", ())
+
+
+async def test_m135_a_name_of_an_index_that_is_taken_leads_to_the_setting(
+    bare: Neo4jUnderTest,
+) -> None:
+    await bare.run("CREATE INDEX entity_embeddings FOR (p:Paper) ON (p.year)")
+
+    with pytest.raises(SchemaError, match=r"entity_embeddings is taken.*EMBED_VECTOR_INDEX"):
+        await install(bare)
+
+
+async def test_an_index_on_relationships_of_the_same_name_is_not_taken_for_ours(
+    bare: Neo4jUnderTest,
+) -> None:
+    await bare.run(
+        """
+        CREATE VECTOR INDEX edges FOR ()-[r:Paper]-() ON (r.vec) OPTIONS
+        {indexConfig: {`vector.dimensions`: 8, `vector.similarity_function`: 'cosine'}}
+        """
+    )
+
+    report = await schema.install(bare.driver, database=bare.database, shape=OTHER, dimensions=4)
+
+    assert report.vector_index == "entity_embeddings"
 
 
 async def test_a_key_that_is_already_unique_needs_no_index(bare: Neo4jUnderTest) -> None:
@@ -126,6 +176,44 @@ async def test_a_missing_constraint_is_named(queue: Neo4jUnderTest) -> None:
     assert state.missing == ("embed_job_key",)
     assert state.problem is not None
     assert "embed-pipeline init" in state.problem
+
+
+async def test_a_database_of_the_first_version_works_after_init_and_says_so_before(
+    queue: Neo4jUnderTest,
+) -> None:
+    await queue.run("DROP CONSTRAINT embed_audit_id")
+    await queue.run("DROP INDEX embed_audit_at")
+    await queue.run("MATCH (s:EmbedSchema) SET s.version = 1, s.oldest = 1")
+
+    before = await schema.inspect(queue.driver, database=queue.database, shape=SHAPE)
+    await install(queue)
+    after = await schema.inspect(queue.driver, database=queue.database, shape=SHAPE)
+
+    assert before.problem == (
+        "the schema lacks embed_audit_id, embed_audit_at; run 'embed-pipeline init'"
+    )
+    assert (after.problem, after.version, after.oldest) == (None, SCHEMA_VERSION, 1)
+
+
+async def test_the_replacement_of_an_index_is_recorded(queue: Neo4jUnderTest) -> None:
+    async def replace_with(dimensions: int) -> None:
+        await schema.install(
+            queue.driver,
+            database=queue.database,
+            shape=SHAPE,
+            dimensions=dimensions,
+            replace_vector_index=True,
+            operator=Operator("alice"),
+        )
+
+    await replace_with(8)
+    await replace_with(8)
+    entries = await queue.queue.audit.recent()
+    await replace_with(DIMENSIONS)
+
+    [entry] = entries
+    assert (entry.actor, entry.action, entry.is_complete) == ("alice", "replace_index", True)
+    assert entry.filter == "entity_embeddings: 4 to 8 dimensions"
 
 
 def test_versions_follow_each_other() -> None:

@@ -32,6 +32,7 @@ from embed_pipeline.store.connection import open_driver
 from embed_pipeline.store.database import to_ms
 from tests.conftest import TestServer
 from tests.queue_harness import (
+    DIMENSIONS,
     LEASE,
     MODEL,
     VECTOR,
@@ -41,7 +42,7 @@ from tests.queue_harness import (
     hash_for,
 )
 
-EXAMPLES = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "20"))
 SHRINK = [] if os.environ.get("EMBED_PIPELINE_SHRINK") == "no" else [Phase.shrink, Phase.explain]
 WEEK = timedelta(days=7)
 LIMITS = RateLimits(requests=3, interval=timedelta(seconds=30), tokens=100)
@@ -329,19 +330,29 @@ class QueueMachine(RuleBasedStateMachine):
     def find_vectors(self, uid: str, text: str, model: str) -> None:
         digest = hash_for(uid, text)
         self.both(
-            lambda queue: queue.jobs.find_vectors([digest], model=model, dimensions=len(VECTOR))
+            lambda queue: queue.jobs.find_vectors([digest], model=model, dimensions=DIMENSIONS)
         )
 
     @rule(tokens=st.integers(0, 60), hold=st.booleans())
     def ask_the_limiter(self, tokens: int, hold: bool) -> None:
         model, real = self.limiters
         if hold:
-            pause = timedelta(seconds=tokens)
-            self.run(model.hold(pause), real.hold(pause))
+            pause = timedelta(minutes=tokens)
+            told = {"owner": "run-1", "said": "slow down"}
+            held, really = self.run(model.hold(pause, **told), real.hold(pause, **told))
+            assert really == held
         glimpse, really = self.run(model.peek(), real.peek())
         assert really == glimpse
         granted, really = self.run(model.acquire(tokens=tokens), real.acquire(tokens=tokens))
         assert really == granted
+        stands, really = self.run(model.read(), real.read())
+        assert really == stands
+
+    @rule()
+    def clear_the_limiter(self) -> None:
+        model, real = self.limiters
+        ended, really = self.run(model.clear(), real.clear())
+        assert really == ended
 
     @rule(on=st.booleans())
     def pause(self, on: bool) -> None:

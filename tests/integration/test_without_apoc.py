@@ -17,6 +17,7 @@ from embed_pipeline.domain.job import JobStatus, Lease, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import CompletionOutcome
+from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.store import schema, server_info
 from tests.conftest import TestServer
 from tests.project import make_project
@@ -53,8 +54,8 @@ async def test_a_complete_schema_is_recognised(queue: Neo4jUnderTest) -> None:
 
 async def test_the_vector_of_a_completion_is_found_by_search(queue: Neo4jUnderTest) -> None:
     near, far = await queue.leased("near", "far")
-    await queue.complete(near.lease, vector=[1.0, 0.1, 0.0, 0.0])
-    await queue.complete(far.lease, vector=[0.0, 0.0, 1.0, 0.1])
+    await queue.complete(near.lease, vector=vector_of([1.0, 0.1, 0.0, 0.0]))
+    await queue.complete(far.lease, vector=vector_of([0.0, 0.0, 1.0, 0.1]))
 
     # The index follows the commit at its own pace.
     await queue.run("CALL db.awaitIndexes(60)")
@@ -125,7 +126,7 @@ async def test_all_workers_share_one_rate_limit(queue: Neo4jUnderTest) -> None:
     grants = await asyncio.gather(*(limiter.acquire(tokens=100) for _ in range(20)))
     queue.clock.advance(timedelta(minutes=2))
     later = await limiter.acquire()
-    await limiter.hold(timedelta(seconds=30))
+    await limiter.hold(timedelta(seconds=30), owner="run-1", said="slow down")
 
     assert sum(grant.is_granted for grant in grants) == 5
     assert later.is_granted

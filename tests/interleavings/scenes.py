@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, LiteralString
 
 from embed_pipeline.domain.job import Lease, NewJob
-from tests.fakes import FakeClock
+from embed_pipeline.testing.memory import FakeClock
 from tests.queue_harness import MODEL, Neo4jUnderTest
 
 RETENTION = timedelta(days=7)

@@ -38,14 +38,20 @@ REST = [
 """The second has nothing to do, but must not be misled either."""
 
 
-@pytest.fixture(scope="module", params=["neo4j", "neo4j_2026"])
+NEWEST = pytest.param("neo4j_2026", marks=pytest.mark.proof)
+
+
+@pytest.fixture(scope="module", params=["neo4j", NEWEST])
 async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     server = request.getfixturevalue(f"{request.param}_server")
     async with open_driver(server.connection) as driver:
         yield Stage(Neo4jUnderTest(driver, server.database))
 
 
-@pytest.mark.parametrize(("scene", "first", "second"), TOGETHER + REST)
+@pytest.mark.parametrize(
+    ("scene", "first", "second"),
+    [*TOGETHER, *(pytest.param(*pair, marks=pytest.mark.proof) for pair in REST)],
+)
 async def test_two_at_once_end_as_one_after_the_other(
     stage: Stage, scene: str, first: str, second: str
 ) -> None:

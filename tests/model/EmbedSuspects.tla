@@ -2,9 +2,9 @@
 (***************************************************************************)
 (* Batches, and jobs that kill their workers: domain/fairness.py, the      *)
 (* lanes of store/leasing.py and worker/intake.py. Whoever is leased       *)
-(* together with a poison job loses an attempt with it; a suspect, a job   *)
-(* whose lease has expired, is leased alone, so that this happens to an    *)
-(* innocent job at most once.                                              *)
+(* together with a poison job loses an attempt with it. Suspects, jobs     *)
+(* whose lease has expired, are leased only with suspects, a few at once,  *)
+(* and the last attempt of each is made alone: so no innocent job fails.   *)
 (*                                                                         *)
 (* Left out: everything that EmbedLease.tla has. A death, the expiry and   *)
 (* the recovery are one step, and only poison kills: a job whose workers   *)
@@ -13,8 +13,9 @@
 EXTENDS Integers, FiniteSets
 
 CONSTANTS
-    Workers, Innocent, Poison, MaxAttempts,
-    IsolatesSuspects, \* a suspect is leased only by a worker that holds nothing
+    Workers, Innocent, Poison, MaxAttempts, GroupSize,
+    IsolatesSuspects, \* suspects are leased only with suspects, by a worker that holds nothing
+    LastIsAlone,      \* the last attempt of a suspect is made alone
     StaysAlone        \* who holds a suspect leases nothing more
 
 VARIABLES job, held
@@ -28,12 +29,16 @@ Init ==
     /\ job = [j \in Jobs |-> [status |-> "pending", attempts |-> 0, suspect |-> FALSE]]
     /\ held = [w \in Workers |-> {}]
 
-IsAllowed(w, batch) ==
-    /\ batch \cap Suspects # {} => (held[w] = {} /\ Cardinality(batch) = 1)
-    /\ StaysAlone => held[w] \cap Suspects = {}
+IsOnLastAttempt(j) == job[j].attempts + 1 >= MaxAttempts
+
+IsAllowed(w, batch) == batch \cap Suspects # {} =>
+    /\ IsolatesSuspects => held[w] = {} /\ batch \subseteq Suspects
+    /\ Cardinality(batch) <= GroupSize
+    /\ LastIsAlone /\ (\E j \in batch : IsOnLastAttempt(j)) => Cardinality(batch) = 1
 
 Lease(w) == \E batch \in SUBSET Pending \ {{}} :
-    /\ IsolatesSuspects => IsAllowed(w, batch)
+    /\ IsAllowed(w, batch)
+    /\ StaysAlone => held[w] \cap Suspects = {}
     /\ held' = [held EXCEPT ![w] = @ \cup batch]
     /\ job' = [j \in Jobs |-> IF j \in batch
         THEN [job[j] EXCEPT !.status = "processing", !.attempts = @ + 1] ELSE job[j]]
@@ -56,6 +61,10 @@ FairSpec == Spec /\ WF_vars(Next)
 
 (* I9: a poison job fails nobody else ... *)
 InnocentNeverFails == \A j \in Innocent : job[j].status # "failed"
+
+(* ... costs others that nobody suspects no attempt once it is a suspect ... *)
+OnlySuspectsShare == \A w \in Workers :
+    held[w] \cap Suspects # {} => held[w] \subseteq Suspects
 
 (* ... and neither starves the other. *)
 EverybodyEnds == <>[](\A j \in Jobs :

@@ -14,7 +14,7 @@ from embed_pipeline.defs.checks import evaluation
 from embed_pipeline.domain.checks import OPEN
 from embed_pipeline.domain.health import Verdict
 from embed_pipeline.domain.printable import one_line, printable
-from embed_pipeline.logs import FORMAT, OneLineFormatter
+from embed_pipeline.logs import OneLineFormatter
 
 HOSTILE = [
     pytest.param("ada\n2026-11-16 00:00:00 embed_pipeline ERROR forged", id="line break"),
@@ -30,14 +30,14 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_record_of_the_log_is_one_plain_line(name: str) -> None:
-    formatter = OneLineFormatter(FORMAT)
+    formatter = OneLineFormatter()
     record = logging.LogRecord("embed_pipeline", 30, "f", 1, "owner=%s", (name,), None)
 
     assert formatter.format(record).isprintable()
 
 
 def test_a_traceback_in_the_log_is_one_line_without_secrets() -> None:
-    formatter = OneLineFormatter(FORMAT)
+    formatter = OneLineFormatter()
     try:
         raise ValueError("password=hunter2hunter2\nERROR forged")
     except ValueError as error:

@@ -97,7 +97,7 @@ async def test_an_error_of_the_provider_holds_neither_key_nor_text_nor_a_cause_w
 
     everything = f"{caught.value} {stack_of(caught.value)}"
     assert [word for word in (KEY, *SECRETS) if word in everything] == []
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
 
 

@@ -71,12 +71,13 @@ def test_the_procedures_and_functions_are_those_that_are_called() -> None:
 def test_the_labels_are_those_of_the_queue() -> None:
     used = set(re.findall(r":(Embed[A-Z]\w+)", STATEMENTS)) | {"EmbedSchema"}
     made = set(re.findall(r"MERGE \(\w+:(Embed\w+)", STATEMENTS))
-    deleted = {"EmbedJob"} if re.findall(r"DETACH DELETE job\b", STATEMENTS) else set()
+    deletes = {"EmbedJob": r"DETACH DELETE job\b", "EmbedAudit": r"\nDELETE audit\b"}
+    deleted = {label for label, pattern in deletes.items() if re.search(pattern, STATEMENTS)}
 
     assert nodes("MATCH") == used
     assert nodes("CREATE ON") == made
     assert nodes("DELETE") == deleted
-    assert set(re.findall(r"DELETE (\w+)", STATEMENTS)) == {"job"}
+    assert set(re.findall(r"DELETE (\w+)", STATEMENTS)) == {"job", "audit"}
 
 
 def test_the_labels_that_move_are_those_of_the_states() -> None:

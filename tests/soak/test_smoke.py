@@ -1,6 +1,5 @@
 """The soak itself works: half a minute of it."""
 
-import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from tests.conftest import TestServer
 from tests.soak.run import Plan, soak
 
 
-@pytest.mark.skipif("EMBED_PIPELINE_LONG" not in os.environ, reason="EMBED_PIPELINE_LONG=1 runs it")
+@pytest.mark.proof
 def test_a_short_soak_measures_everything(neo4j_server: TestServer, tmp_path: Path) -> None:
     plan = Plan(
         duration=timedelta(seconds=30),

@@ -19,9 +19,9 @@ def report(current: int, missing: int, *, at: datetime | None = None) -> Coverag
 @pytest.mark.parametrize(
     ("current", "missing", "line"),
     [
-        (323, 6, "98.2 % of 329 entities are current, 3 min ago"),
-        (9_999, 1, "99.9 % of 10000 entities are current, 3 min ago"),
-        (5, 0, "100.0 % of 5 entities are current, 3 min ago"),
+        (323, 6, "98.2 % of 329 entities are current, 3 min ago (besides 1 not embeddable)"),
+        (9_999, 1, "99.9 % of 10000 entities are current, 3 min ago (besides 1 not embeddable)"),
+        (5, 0, "100.0 % of 5 entities are current, 3 min ago (besides 1 not embeddable)"),
     ],
 )
 def test_the_last_scan_is_shown_with_its_age(current: int, missing: int, line: str) -> None:
@@ -31,7 +31,20 @@ def test_the_last_scan_is_shown_with_its_age(current: int, missing: int, line: s
 
 
 def test_a_scan_of_this_moment_is_shown_in_numbers() -> None:
-    assert coverage_line(report(3, 1), NOW) == "3 of 5 entities are current"
+    assert coverage_line(report(3, 1), NOW) == (
+        "3 of 4 entities are current (besides 1 not embeddable)"
+    )
+
+
+def test_what_the_percentage_leaves_out_is_said() -> None:
+    counts = dict.fromkeys(Coverage, 0)
+    counts |= {Coverage.CURRENT: 2, Coverage.EMPTY_TEXT: 3, Coverage.FOREIGN: 4}
+
+    kept = CoverageReport("m", entities=9, counts=counts, keeps_foreign=True)
+
+    assert coverage_line(kept, NOW) == (
+        "2 of 2 entities are current (besides 3 without text, 4 with a vector of others)"
+    )
 
 
 def test_machines_get_all_figures() -> None:
@@ -40,6 +53,8 @@ def test_machines_get_all_figures() -> None:
         "missing": 1,
         "stale": 0,
         "wrong_model": 0,
+        "foreign": 0,
+        "empty_text": 0,
         "unembeddable": 1,
         "waiting": 0,
         "orphaned": 0,

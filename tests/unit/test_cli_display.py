@@ -18,8 +18,10 @@ from embed_pipeline.cli_drain import report_rows
 from embed_pipeline.cli_queue import status_rows
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
+from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics, QueueState
+from embed_pipeline.domain.results import FailureOutcome
 from embed_pipeline.drain_display import DrainDisplay, Outlook, Progress
 from embed_pipeline.worker.report import DrainReport, Ending
 
@@ -29,13 +31,20 @@ COMMANDS = {
     ("drain",): ("--once", "--watch", "--max-jobs", "--max-seconds", "--concurrency"),
     ("status",): ("--json", "--coverage", "--window"),
     ("enqueue",): ("--stdin", "--priority", "--force"),
-    ("reconcile",): ("--page-size", "--limit", "--dry-run", "--clear-orphans"),
-    ("search",): ("--limit",),
+    ("reconcile",): ("--page-size", "--limit", "--dry-run", "--force", "--older-than"),
+    ("search",): ("--limit", "--json"),
+    ("doctor",): ("--settings-only", "--probe", "--json"),
     ("recover",): ("--limit",),
     ("cleanup",): ("--dry-run",),
     ("pause",): (),
+    ("audit", "log"): ("--since", "--action", "--limit", "--json"),
+    ("support",): ("--out",),
+    ("neo4j", "dump"): ("--force", "--restart"),
+    ("neo4j", "load"): ("--force", "--restart"),
     ("resume",): ("--close-breaker",),
-    ("init",): ("--with-triggers", "--without-triggers", "--replace-vector-index"),
+    ("init",): ("--with-triggers", "--without-triggers", "--change-model"),
+    ("limits",): ("--json", "clear"),
+    ("limits", "clear"): ("--preview", "--yes"),
     ("jobs", "list"): ("--status", "--category", "--model", "--entity", "--older-than", "--json"),
     ("jobs", "show"): ("--json",),
     ("jobs", "retry"): ("--category", "--preview", "--yes"),
@@ -142,6 +151,25 @@ async def test_a_display_that_cannot_look_ends_no_drain(monkeypatch: pytest.Monk
     assert "7 done" in screen.getvalue()
 
 
+async def test_each_kind_of_error_is_said_once_while_the_drain_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drain_display, "PLAIN_SECONDS", 0.01)
+    screen = io.StringIO()
+    report = DrainReport(owner="o", model="m")
+
+    async def look() -> Outlook:
+        return Outlook()
+
+    async with DrainDisplay(Console(file=screen), report, look, is_live=False):
+        for message in ("timed out after 3 s", "timed out after 4 s", "[red]no"):
+            report.note_error(ErrorCategory.TRANSIENT, message, FailureOutcome.RETRY)
+            await asyncio.sleep(0.05)
+
+    said = [line for line in screen.getvalue().splitlines() if line.startswith("!")]
+    assert said == ["! TRANSIENT: timed out after 3 s", "! TRANSIENT: [red]no"]
+
+
 def test_a_report_names_failures_cost_waiting_and_why_it_ended() -> None:
     report = DrainReport(
         owner="o",
@@ -157,16 +185,33 @@ def test_a_report_names_failures_cost_waiting_and_why_it_ended() -> None:
         ending=Ending.CLOSED,
         reason="paused by ada",
     )
+    report.note_error(ErrorCategory.TRANSIENT, "oops", FailureOutcome.RETRY)
 
     rows = dict(report_rows(report))
 
     assert rows["Completed"] == "90 (3.0 per second)"
     assert rows["Failed"] == "1 TRANSIENT, 2 PERMANENT"
     assert rows["Given back"] == "7"
+    assert rows["Error"] == "1 TRANSIENT: oops"
     assert rows["Requests"].startswith("5, 1000000 tokens, $0.0200 at prices of")
     assert rows["Time"] == "30.0 s, 12.0 s waiting for the limit"
     assert rows["Ended because"] == "the queue gives out no jobs: paused by ada"
     assert "Recovered" not in rows
+
+
+def test_m72_status_says_that_the_provider_is_down() -> None:
+    breaker = Breaker(
+        BreakerStatus.OPEN,
+        "503",
+        since=NOW - timedelta(minutes=5),
+        probe_at=NOW + timedelta(seconds=40),
+        is_outage=True,
+    )
+
+    rows = dict(status_rows(reading(QueueState(breaker)), MINUTE))
+
+    down, then = "2026-01-02 02:59:05 UTC", "2026-01-02 03:04:45 UTC"
+    assert rows["Breaker"] == f"open: provider down since {down}, next try at {then}: 503"
 
 
 def test_status_says_since_when_and_why_nothing_is_given_out() -> None:
@@ -189,6 +234,19 @@ def test_status_says_since_when_and_why_nothing_is_given_out() -> None:
     assert rows["Oldest waiting"] == "2 h"
     assert rows["Expired leases"] == "1, the oldest for 30 s"
     assert rows["Last 5 min"] == "10 completed (2.0 per minute), 1 failed, 0 cancelled"
+
+
+def test_status_says_how_long_the_provider_is_not_asked_and_why() -> None:
+    hold = Hold(NOW, NOW + 10 * MINUTE, timedelta(days=1), Origin("acme", "run-1", "slow down"))
+
+    rows = dict(status_rows(replace(reading(QueueState(Breaker())), hold=hold), MINUTE))
+
+    assert rows["Queue"] == "open"
+    assert rows["Held"] == (
+        "for 10 min: the provider told run-1 of queue acme to wait until 2026-01-02 03:14:05 UTC: "
+        '"slow down" (it wanted 86400 s, cut to 900 s); '
+        "'embed-pipeline limits clear' or the job clear_limits ends it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,3 +292,27 @@ def reading(state: QueueState) -> QueueMetrics:
         counters={},
         state=state,
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "variables", "name"),
+    [
+        (0, {}, "root"),
+        (0, {"SUDO_USER": "alice"}, "alice (sudo)"),
+        (0, {"SUDO_USER": "root"}, "root"),
+        (
+            12345678,
+            {"SUDO_USER": "alice", "LOGNAME": "mallory", "USER": "mallory"},
+            "user 12345678",
+        ),
+    ],
+)
+def test_the_operator_is_the_user_of_the_process_not_what_a_variable_says(
+    monkeypatch: pytest.MonkeyPatch, number: int, variables: dict[str, str], name: str
+) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr("os.getuid", lambda: number)
+
+    assert str(cli_base.operator()) == f"{name} on the command line"

@@ -12,14 +12,14 @@ from embed_pipeline.domain.coverage import (
     OTHER_LENGTHS,
     OTHER_MODELS,
     OTHER_TYPES,
-    UNKNOWN_MODEL,
     Coverage,
     CoverageKey,
     CoverageReport,
-    EntityReading,
     ReconcilePage,
 )
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.judging import UNKNOWN_MODEL, EntityReading
+from embed_pipeline.domain.keys import Unfit
 from embed_pipeline.domain.tally import LONGEST_NAME, Tally
 
 CURRENT, MISSING, STALE = Coverage.CURRENT, Coverage.MISSING, Coverage.STALE
@@ -140,10 +140,35 @@ def test_a_name_of_any_length_is_kept_short() -> None:
     assert (len(key.entity_type), len(key.model or "")) == (LONGEST_NAME, LONGEST_NAME)
 
 
+def test_m139_reasons_are_counted_and_the_first_examples_named() -> None:
+    def unfit(name: str) -> tuple[EntityReading, Coverage]:
+        return reading(uid=name, unfit=Unfit.DUPLICATE), Coverage.UNEMBEDDABLE
+
+    report = report_of(page(unfit("a"), unfit("b")), page(unfit("c"), unfit("d")))
+
+    assert report.unfit == {Unfit.DUPLICATE: 4}
+    assert report.unfit_names == {Unfit.DUPLICATE: ("a", "b", "c")}
+
+
+def test_empty_texts_and_kept_vectors_of_others_are_not_waited_for() -> None:
+    found = page(
+        (reading(), CURRENT),
+        (NO_VECTOR, Coverage.EMPTY_TEXT),
+        (reading(is_ours=False), Coverage.FOREIGN),
+    )
+
+    replaced = report_of(found)
+    kept = replace(replaced, keeps_foreign=True)
+
+    assert (replaced.embeddable, replaced.percent) == (2, 50.0)
+    assert (kept.embeddable, kept.percent) == (1, 100.0)
+
+
 @pytest.mark.parametrize("at", [None, NOW])
 def test_a_report_survives_being_written_down(at: datetime | None) -> None:
-    pages = page((reading(is_truncated=True), CURRENT), (NO_VECTOR, MISSING), orphaned=1)
-    report = replace(report_of(pages), at=at)
+    unfit = (reading(unfit=Unfit.VERSION), Coverage.UNEMBEDDABLE)
+    pages = page((reading(is_truncated=True), CURRENT), (NO_VECTOR, MISSING), unfit, orphaned=1)
+    report = replace(report_of(pages), at=at, keeps_foreign=True)
 
     assert CoverageReport.from_json(report.to_json()) == report
 

@@ -9,6 +9,7 @@ from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
+from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
 
@@ -55,6 +56,7 @@ BUSY = replace(
         Breaker(BreakerStatus.HALF_OPEN, reason="no credit", since=NOW), is_paused=True
     ),
     last_recovery=NOW - timedelta(seconds=9),
+    hold=Hold(NOW, NOW + timedelta(seconds=90), timedelta(seconds=90)),
 )
 
 
@@ -103,11 +105,11 @@ def test_the_figures_of_a_busy_queue() -> None:
         "cancelled_in_window": 2,
         "throughput_per_minute": 6.0,
         "attempts_per_job": 1.5,
-        "completed_total": 12 + BUSY.counters["deleted_completed"],
         "cost_usd_total": round(BUSY.counters["tokens"] * 0.02 / 1e6, 6),
         "is_paused": 1,
         "is_breaker_open": 1,
         "seconds_since_recovery": 9.0,
+        "hold_seconds": 90.0,
     }
     assert {name: figures[name] for name in expected} == expected
 

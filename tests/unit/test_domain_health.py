@@ -8,24 +8,34 @@ import pytest
 
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.checks import CHECKS, Severity, Subject
-from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageKey, CoverageReport
+from embed_pipeline.domain.coverage import (
+    OTHER_LENGTHS,
+    Coverage,
+    CoverageKey,
+    CoverageReport,
+    ScanPace,
+)
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.health import (
     CLEANUP_SLACK,
+    LONG_HOLD,
     ONE_TICK,
     Objectives,
     Reading,
     Verdict,
     examine,
 )
+from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
+from embed_pipeline.domain.misfits import Misfit
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 BIT = timedelta(milliseconds=1)
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 OBJECTIVES = Objectives(
     recovery_interval=MINUTE,
+    reconcile_interval=MINUTE,
     retention=14 * DAY,
     oldest_pending=15 * MINUTE,
     failed_percent=1,
@@ -60,8 +70,12 @@ READING = Reading(
     index_problem=None,
     metrics=METRICS,
     coverage=COVERAGE,
+    scan=ScanPace(ended=NOW, moved=NOW),
 )
+MISFIT = Misfit("no node has the label Movies", "set EMBED_ENTITY_LABEL")
 RECOVERY_BOUND = 2 * MINUTE + ONE_TICK
+SCAN_BOUND = 2 * (MINUTE + 5 * MINUTE) + ONE_TICK
+"""Two intervals, and twice what a scan takes."""
 RETENTION_BOUND = 14 * DAY + CLEANUP_SLACK
 
 
@@ -69,9 +83,18 @@ def queue(**changes: Any) -> Reading:
     return replace(READING, metrics=replace(METRICS, **changes))
 
 
+def held(length: timedelta) -> Reading:
+    origin = Origin("acme", "run-1", "slow down")
+    return queue(hold=Hold(NOW - MINUTE, NOW - MINUTE + length, length, origin))
+
+
 def ended(completed: int, failed: int) -> Reading:
     counts = {JobStatus.COMPLETED: completed, JobStatus.FAILED: failed}
     return queue(counts={**METRICS.counts, **counts})
+
+
+def scanned(**pace: Any) -> Reading:
+    return replace(READING, scan=ScanPace(**pace))
 
 
 def covered(current: int, missing: int) -> Reading:
@@ -95,6 +118,9 @@ def verdict(name: str, reading: Reading, objectives: Objectives = OBJECTIVES) ->
 
 OPEN = QueueState(Breaker(BreakerStatus.OPEN, reason="no credit", since=NOW))
 HALF_OPEN = QueueState(Breaker(BreakerStatus.HALF_OPEN, reason="no credit", since=NOW))
+DOWN = QueueState(
+    Breaker(BreakerStatus.OPEN, reason="503", since=NOW, probe_at=NOW, is_outage=True)
+)
 PAUSED = QueueState(Breaker(), is_paused=True, paused_by="ada", paused_since=NOW)
 PAUSED_AND_OPEN = replace(PAUSED, breaker=OPEN.breaker)
 
@@ -113,6 +139,7 @@ def test_a_fresh_and_empty_queue_passes_everything() -> None:
         ("queue_open", READING, queue(state=OPEN)),
         ("queue_open", READING, queue(state=HALF_OPEN)),
         ("queue_open", READING, queue(state=PAUSED)),
+        ("no_long_hold", held(LONG_HOLD), held(LONG_HOLD + BIT)),
         (
             "no_forgotten_leases",
             queue(expired_leases=1, oldest_expired=RECOVERY_BOUND),
@@ -124,6 +151,7 @@ def test_a_fresh_and_empty_queue_passes_everything() -> None:
             queue(last_recovery=NOW - RECOVERY_BOUND),
             queue(last_recovery=NOW - RECOVERY_BOUND - BIT),
         ),
+        ("jobs_accounted", READING, queue(unadopted=1)),
         (
             "oldest_pending_in_time",
             queue(oldest_pending=15 * MINUTE),
@@ -135,9 +163,17 @@ def test_a_fresh_and_empty_queue_passes_everything() -> None:
             queue(oldest_ended=RETENTION_BOUND),
             queue(oldest_ended=RETENTION_BOUND + BIT),
         ),
+        (
+            "scan_ran",
+            scanned(ended=NOW - SCAN_BOUND, took=5 * MINUTE),
+            scanned(ended=NOW - SCAN_BOUND - BIT, took=5 * MINUTE),
+        ),
+        ("scan_ran", READING, scanned(moved=NOW - RECOVERY_BOUND - BIT)),
         ("coverage_above_floor", covered(95, 5), covered(94, 6)),
         ("dimensions_uniform", vectors(), vectors(lengths={4: 2, 5: 1})),
         ("no_mock_vectors", vectors(), vectors(model="mock-m")),
+        ("settings_fit_data", READING, replace(READING, misfits=(MISFIT,))),
+        ("keys_unique", READING, replace(READING, misfits=(replace(MISFIT, is_of_keys=True),))),
         ("vector_index_online", READING, replace(READING, index_problem="POPULATING")),
     ],
 )
@@ -161,6 +197,11 @@ def test_every_check_has_such_a_case() -> None:
         (queue(state=PAUSED), Severity.WARN, "paused by ada; the job resume_queue"),
         (queue(state=OPEN), Severity.ERROR, "open since 2030-01-01 12:00:00 UTC: no credit"),
         (queue(state=HALF_OPEN), Severity.ERROR, "no credit"),
+        (
+            queue(state=DOWN),
+            Severity.ERROR,
+            "provider down since 2030-01-01 12:00:00 UTC, next try at 2030-01-01 12:00:00 UTC: 503",
+        ),
         (queue(state=PAUSED_AND_OPEN), Severity.ERROR, "no credit"),
     ],
 )
@@ -174,15 +215,18 @@ def test_a_pause_is_milder_than_an_open_breaker(
 
 
 def test_what_has_not_been_looked_at_is_unknown_and_only_warns() -> None:
-    never = replace(queue(last_recovery=None), coverage=None)
+    never = replace(queue(last_recovery=None), coverage=None, scan=ScanPace())
 
     unknown = [one for one in examine(never, OBJECTIVES) if one.passed is None]
 
     assert [one.check.name for one in unknown] == [
         "recoveries_ran",
+        "scan_ran",
         "coverage_above_floor",
         "dimensions_uniform",
         "no_mock_vectors",
+        "settings_fit_data",
+        "keys_unique",
     ]
     assert {one.severity for one in unknown} == {Severity.WARN}
 
@@ -210,6 +254,18 @@ class TestRecoveryThatIsOff:
         assert verdict("no_forgotten_leases", expired, self.OFF).passed is False
 
 
+def test_a_first_scan_that_gets_on_is_not_late_however_long_it_takes() -> None:
+    assert verdict("scan_ran", scanned(moved=NOW - MINUTE)).passed is True
+
+
+def test_a_scan_that_is_off_is_not_late() -> None:
+    off = replace(OBJECTIVES, reconcile_interval=timedelta(0))
+
+    found = verdict("scan_ran", scanned(ended=NOW - 40 * DAY), off)
+
+    assert (found.passed, found.message) == (True, "the scan is off, as the settings say")
+
+
 @pytest.mark.parametrize(
     ("reading", "name", "said"),
     [
@@ -219,8 +275,22 @@ class TestRecoveryThatIsOff:
             "2 expired leases, the oldest for 24.0 h; is the sensor stale_leases on?",
         ),
         (queue(last_recovery=NOW - DAY), "recoveries_ran", "look at the ticks of the sensor"),
+        (
+            held(15 * MINUTE),
+            "no_long_hold",
+            (
+                "the provider told run-1 of queue acme to wait until 2030-01-01 12:14:00 UTC: "
+                "\"slow down\"; 'embed-pipeline limits clear' or the job clear_limits ends it"
+            ),
+        ),
         (queue(oldest_ended=40 * DAY), "retention_honoured", "the runs of cleanup_expired_jobs"),
         (ended(1, 1), "few_failed_jobs", "1 of 2 ended jobs failed: 50.00 %, 1 % are allowed"),
+        (
+            scanned(ended=NOW - DAY, took=MINUTE),
+            "scan_ran",
+            "ended 24.0 h ago, 4.5 min are allowed; look at the ticks of the sensor reconcile",
+        ),
+        (scanned(moved=NOW - DAY), "scan_ran", "none has ended yet, the first one got on 24.0 h"),
         (covered(1, 1), "coverage_above_floor", "1 of 2 entities are current (50.00 %), 95 %"),
         (vectors(lengths={8: 2, 4: 1}), "dimensions_uniform", "2 of length 8; m makes 4"),
         (

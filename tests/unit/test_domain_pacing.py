@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
+from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.metrics import QueueState
 from embed_pipeline.domain.pacing import (
     FIRST_PAUSE,
@@ -21,6 +22,7 @@ from embed_pipeline.domain.pacing import (
     decide,
     pause_after,
 )
+from embed_pipeline.domain.rate_window import Grant
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 EARLIER, LATER = NOW - timedelta(minutes=3), NOW + timedelta(minutes=2)
@@ -41,9 +43,15 @@ def broken(status: BreakerStatus, probe_at: datetime) -> QueueState:
 
 
 def decided(
-    backlog: Backlog, drains: Drains | None = None, *, most: int = 2, limit: timedelta = NONE
+    backlog: Backlog,
+    drains: Drains | None = None,
+    *,
+    most: int = 2,
+    limit: timedelta = NONE,
+    hold: Hold | None = None,
 ) -> Start | Wait:
-    return decide(backlog, drains or Drains(), most=most, limit=limit, model="m")
+    grant = Grant(limit, hold=hold)
+    return decide(backlog, drains or Drains(), most=most, limit=grant, model="m")
 
 
 OPEN, HALF_OPEN = BreakerStatus.OPEN, BreakerStatus.HALF_OPEN
@@ -105,6 +113,18 @@ def test_enough_drains_are_enough(due: int, running: int, most: int) -> None:
     assert found == Wait(f"enough drains running: {running} of {most} ({due} due)")
 
 
+@pytest.mark.parametrize(
+    ("status", "then"),
+    [(OPEN, "next try at 2030-01-01 12:02:00 UTC"), (HALF_OPEN, "being tried now")],
+)
+def test_m72_the_tick_says_that_the_provider_is_down(status: BreakerStatus, then: str) -> None:
+    breaker = replace(broken(status, LATER).breaker, is_outage=True, reason="503")
+    backlog = waiting(5, state=QueueState(breaker))
+
+    since = "provider down since 2030-01-01 11:57:00 UTC"
+    assert decided(backlog) == Wait(f"{since}, {then}: 503 (5 pending)")
+
+
 @pytest.mark.parametrize("status", [OPEN, HALF_OPEN])
 def test_a_breaker_whose_probe_is_due_gets_one_drain_only(status: BreakerStatus) -> None:
     backlog = waiting(JOBS_PER_DRAIN, is_more=True, state=broken(status, NOW))
@@ -123,6 +143,17 @@ def test_a_longer_limit_is() -> None:
     found = decided(waiting(1), limit=WORTH_STARTING + BIT)
 
     assert found == Wait("waiting for the rate limit: 6 s (1 due)")
+
+
+def test_a_limit_that_the_provider_asked_for_is_said_with_its_end_and_origin() -> None:
+    hold = Hold(NOW, LATER, asked=LATER - NOW, origin=Origin("acme", "run-1", "slow down"))
+
+    found = decided(waiting(1), limit=LATER - NOW, hold=hold)
+
+    assert found == Wait(
+        "the provider told run-1 of queue acme to wait until 2030-01-01 12:02:00 UTC: "
+        "\"slow down\"; 'embed-pipeline limits clear' or the job clear_limits ends it (1 due)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,16 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embed_pipeline.domain.rate_window import SLICES, RateLimits, Window, take
+from embed_pipeline.domain.holds import LONGEST_HOLD
+from embed_pipeline.domain.rate_window import (
+    SLICES,
+    RateLimits,
+    Window,
+    followed,
+    hold,
+    hold_of,
+    take,
+)
 
 START = 1_900_000_000_000
 steps = st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 500)), min_size=1, max_size=150)
@@ -80,6 +89,38 @@ def test_a_request_that_is_too_large_alone_waits_for_nobody() -> None:
     _, second = take(window, limits, now_ms=START, tokens=1)
 
     assert (first.is_granted, second.is_granted) == (True, False)
+
+
+LONGEST_MS = LONGEST_HOLD // timedelta(milliseconds=1)
+LARGEST = 2**63 - 1
+"""What a property of Neo4j can hold."""
+any_ms = st.integers(-LARGEST, LARGEST) | st.sampled_from(
+    [LARGEST, -LARGEST, 0, START, START + LONGEST_MS, START + 1_000_000_000_000]
+)
+
+
+@given(any_ms, st.integers(0, LONGEST_MS))
+def test_no_pause_is_stored_that_is_longer_than_is_granted(pause_ms: int, later_ms: int) -> None:
+    window = hold(Window(), pause_ms=pause_ms, now_ms=START)
+
+    assert window.not_before_ms <= START + LONGEST_MS
+    _, grant = take(window, RateLimits(), now_ms=START + later_ms)
+    assert grant.wait <= LONGEST_HOLD
+
+
+@given(any_ms, any_ms)
+def test_a_pause_that_could_not_have_been_granted_is_not_believed(
+    not_before_ms: int, held_at_ms: int
+) -> None:
+    stored = Window(not_before_ms=not_before_ms, held_at_ms=held_at_ms)
+
+    window = followed(stored, RateLimits(), now_ms=START)
+    _, grant = take(window, RateLimits(), now_ms=START)
+
+    assert grant.wait <= LONGEST_HOLD
+    assert abs(window.asked_ms) <= LARGEST
+    assert followed(window, RateLimits(), now_ms=START) == window
+    assert (hold_of(window, now_ms=START) is None) == grant.is_granted
 
 
 def test_a_clock_that_goes_back_grants_no_more() -> None:

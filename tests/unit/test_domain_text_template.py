@@ -29,7 +29,17 @@ def test_another_template_is_another_recipe() -> None:
     assert len({recipe_of(PAPER), recipe_of(other), recipe_of(EntityShape())}) == 3
 
 
-@pytest.mark.parametrize("template", ["", "no names", "{", "{}", "{a.b}", "{a!r}", "{a:>3}", "{`}"])
+@pytest.mark.parametrize("name", ["first name", "título", "a.b", "a[0]", "a!r", "a:>3", "0", "`"])
+def test_a_name_in_braces_is_that_of_a_property_whatever_it_looks_like(name: str) -> None:
+    shape = EntityShape(template=f"{{{name}}} {{{{x}}}} {{other}}")
+
+    assert shape.text == (name, "other")
+    assert render_for(shape)({name: "{other}", "other": "2"}) == "{other} {x} 2"
+
+
+@pytest.mark.parametrize(
+    "template", ["", "no names", "{", "}", "{}", "{a", "{a}}", "{a{b}}", "{ a}", r"{a\b}"]
+)
 def test_what_is_no_plain_template_is_refused(template: str) -> None:
     assert template_names(template) == ()
     with pytest.raises(ConfigurationError, match="template"):

@@ -21,7 +21,9 @@ def paragraphs(title: str) -> list[str]:
 
 
 def has_test(path: Path, name: str) -> bool:
-    return re.search(rf"^(async )?def {name}\(", path.read_text(encoding="utf-8"), re.M) is not None
+    return (
+        re.search(rf"^ *(async )?def {name}\(", path.read_text(encoding="utf-8"), re.M) is not None
+    )
 
 
 def test_every_link_leads_to_a_file() -> None:
@@ -33,6 +35,16 @@ def test_every_test_that_is_named_is_in_its_file() -> None:
 
     assert len(named) > 100
     assert [name for name, path in named if not has_test(path, name)] == []
+
+
+def test_every_line_about_another_program_leads_to_its_test() -> None:
+    page = ROOT / "docs" / "integrations.md"
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    found = [re.findall(r"\[(test_\w+)\]\(([^)]+)\)", row) for row in rows[1:]]
+
+    assert len(found) >= 5
+    assert all(found)
+    assert all(has_test(page.parent / to, name) for links in found for name, to in links)
 
 
 def test_every_invariant_leads_to_a_test() -> None:

@@ -121,29 +121,32 @@ def test_next_try_goes_on_where_the_failed_one_ended(tmp_path: Path, lock: JarLo
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", CONTENTS["bolt"][:-1] + b"x"])
-def test_jar_damaged_without_the_marker_is_fetched_again(
-    tmp_path: Path, lock: JarLock, damage: bytes
+def test_jar_that_was_changed_in_the_cache_is_noticed_and_fetched_again(
+    tmp_path: Path, lock: JarLock, damage: bytes, caplog: pytest.LogCaptureFixture
 ):
     folder = ensure_jars(tmp_path, lock=lock, fetch=Repository())
     (folder / "lib/bolt-1.0.jar").write_bytes(damage)
-    (folder / jars_module.MARKER).unlink()
 
     repository = Repository()
     ensure_jars(tmp_path, lock=lock, fetch=repository)
 
     assert repository.asked == ["bolt"]
     assert (folder / "lib/bolt-1.0.jar").read_bytes() == CONTENTS["bolt"]
+    assert f"{folder}/lib/bolt-1.0.jar was changed after its download" in caplog.text
 
 
-def test_jar_that_lost_bytes_is_noticed_although_all_were_verified_once(
-    tmp_path: Path, lock: JarLock
+@pytest.mark.parametrize("place", ["lib", "plugins"])
+def test_jar_that_nobody_locked_is_refused_where_java_would_load_it(
+    tmp_path: Path, lock: JarLock, place: str
 ):
     folder = ensure_jars(tmp_path, lock=lock, fetch=Repository())
-    (folder / "lib/bolt-1.0.jar").write_bytes(b"")
+    (folder / place / "extra.jar").write_bytes(b"not ours")
 
-    ensure_jars(tmp_path, lock=lock, fetch=Repository())
+    with pytest.raises(LocalServerError, match=f"{place}/extra.jar is none of the jars") as error:
+        ensure_jars(tmp_path, lock=lock, fetch=Repository())
 
-    assert (folder / "lib/bolt-1.0.jar").read_bytes() == CONTENTS["bolt"]
+    assert "Remove it" in str(error.value)
+    assert (folder / place / "extra.jar").exists()
 
 
 KILLED_WHILE_DOWNLOADING = """

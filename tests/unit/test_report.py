@@ -102,7 +102,7 @@ def test_rare_readings_are_not_taken_for_stopped_ones() -> None:
 
 
 def test_the_signs_say_what_came_what_was_done_and_how_long_it_took() -> None:
-    covered = {"coverage_percent": 97.25}
+    covered = {"coverage_percent": 97.25, "entities_empty_text": 3}
     answer = keeping_up(
         CALM | covered,
         LATE | covered | {"jobs": 60},
@@ -114,6 +114,7 @@ def test_the_signs_say_what_came_what_was_done_and_how_long_it_took() -> None:
         "The longest wait was 15 minutes; 15 minutes are allowed.",
         "The queue was last empty at 2030-01-08 12:00 UTC.",
         "97.2 % of the entities are current; 95 % are wanted.",
+        "Entities without text, which have no vector and do not count: 3.",
     )
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from embed_pipeline import wiring
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.models import Provider
+from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.settings import Settings, load_settings, warnings
 
 RETENTION = "EMBED_JOB_RETENTION_DAYS"
@@ -150,14 +152,40 @@ def test_heartbeat_may_be_half_of_the_lease_and_not_more(
         assert "EMBED_JOB_HEARTBEAT_INTERVAL_MS is 30001" in refusal(monkeypatch, **environment)
 
 
+@pytest.mark.parametrize(
+    ("provider", "requests"), [("openai", 20), ("mock", wiring.TOKENS_ONLY.requests)]
+)
+def test_m87_tokens_per_minute_are_a_limit_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, provider: str, requests: int
+) -> None:
+    settings = load(
+        monkeypatch,
+        OPENAI_API_KEY="k",
+        EMBEDDING_PROVIDER=provider,
+        EMBEDDING_TOKENS_PER_MINUTE="40000",
+    )
+
+    limits = RateLimits(requests, timedelta(minutes=1), tokens=40_000)
+    assert wiring.rate_limits(settings) == limits
+    assert wiring.drain_options(settings).tokens_per_request == 40_000
+
+
+def test_m87_tokens_of_a_minute_need_a_window_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refusal(
+        monkeypatch, EMBEDDING_TOKENS_PER_MINUTE="40000", EMBEDDING_RATE_LIMIT_INTERVAL="1000"
+    )
+
+    assert "EMBEDDING_RATE_LIMIT_INTERVAL is 1000" in said
+    assert "at least 60000" in said
+
+
 def test_m4_interval_0_is_accepted_and_said_aloud_once(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch, EMBED_JOB_RECOVERY_INTERVAL="0", OPENAI_API_KEY="k")
 
     assert settings.recovery_interval_ms == 0
     [warning] = warnings(settings)
     assert "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF" in warning
-    assert "at startup, periodically and in drains" in warning
-    assert "failed Dagster run are still taken back at once" in warning
+    assert "at startup, periodically, in drains and after failed Dagster runs" in warning
     assert "`embed-pipeline recover`" in warning
     assert "\n" not in warning
 
@@ -197,8 +225,9 @@ def test_with_a_key_auto_is_openai(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"OPENAI_API_KEY": "k", "EMBEDDING_MODEL": "text-embedding-3-large"}, 3072),
         ({"OPENAI_API_KEY": "k", "EMBEDDING_DIMENSIONS": "512"}, 512),
         ({"OPENAI_API_KEY": "k", "EMBEDDING_MODEL": "nomic-embed-text"}, 1536),
-        ({"EMBEDDING_PROVIDER": "local"}, 256),
-        ({"EMBEDDING_PROVIDER": "local", "EMBEDDING_DIMENSIONS": "64"}, 64),
+        ({"EMBEDDING_PROVIDER": "local"}, 512),
+        ({"EMBEDDING_PROVIDER": "local-fast"}, 256),
+        ({"EMBEDDING_PROVIDER": "local-fast", "EMBEDDING_DIMENSIONS": "64"}, 64),
         ({}, 1536),
     ],
 )
@@ -216,16 +245,20 @@ def test_dimensions_follow_the_model(
             "EMBEDDING_DIMENSIONS is 2000, but text-embedding-3-small makes vectors of 1 to 1536",
         ),
         (
-            {"EMBEDDING_PROVIDER": "local", "EMBEDDING_DIMENSIONS": "100"},
+            {"EMBEDDING_PROVIDER": "local", "EMBEDDING_DIMENSIONS": "256"},
+            "EMBEDDING_DIMENSIONS is 256, but use-multilingual-3 makes vectors of 512",
+        ),
+        (
+            {"EMBEDDING_PROVIDER": "local-fast", "EMBEDDING_DIMENSIONS": "100"},
             "EMBEDDING_DIMENSIONS is 100, but wordllama-256 makes vectors of 64 or 128 or 256",
         ),
         (
             {"EMBEDDING_PROVIDER": "local", "EMBEDDING_MODEL": "text-embedding-3-small"},
-            "EMBEDDING_PROVIDER is 'local', which has wordllama-256",
+            "EMBEDDING_PROVIDER is 'local', which has use-multilingual-3",
         ),
         (
             {"OPENAI_API_KEY": "k", "EMBEDDING_MODEL": "wordllama-256"},
-            "set EMBEDDING_PROVIDER to local",
+            "set EMBEDDING_PROVIDER to local-fast",
         ),
         ({"NEO4J_URI": "bolt+s://host"}, "NEO4J_PASSWORD is not set, but NEO4J_URI names a server"),
         ({"EMBED_ENTITY_KEY": "version"}, "EMBED_ENTITY_… contradict each other"),
@@ -245,6 +278,46 @@ def test_a_misspelt_variable_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert warning.endswith("Did you mean EMBED_JOB_RETENTION_DAYS?")
 
 
+def test_a_variable_that_two_places_disagree_about_is_named_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text(
+        "NEO4J_PASSWORD=hunter2\n"
+        "EMBED_JOB_MAX_ATTEMPTS=5\n"
+        "EMBED_QUEUE=acme\n"
+        "EMBED_RECONCILE_INTERVAL=\n"
+        f"{RETENTION}=${{{RETENTION}:-7}}\n"
+        "SOMETHING_ELSE=1\n"
+    )
+    settings = load(
+        monkeypatch,
+        NEO4J_PASSWORD="hunter3",
+        EMBED_JOB_MAX_ATTEMPTS="5",
+        EMBED_QUEUE="",
+        EMBED_RECONCILE_INTERVAL="5000",
+        SOMETHING_ELSE="2",
+    )
+
+    [said] = [text for text in warnings(settings) if "environment wins" in text]
+
+    assert said.startswith("NEO4J_PASSWORD is set in the environment and, to another value, in .e")
+    assert "hunter" not in said
+    assert settings.queue == "acme"
+
+
+def test_a_dagster_that_lets_the_env_file_win_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text("EMBED_QUEUE=acme\n")
+    settings = load(monkeypatch, DAGSTER_IS_DEV_CLI="1")
+
+    said = "\n".join(warnings(settings))
+    monkeypatch.setenv("EMBED_PIPELINE_ENVIRONMENT_FIRST", "true")
+
+    assert "Dagster lets .env win over the environment here" in said
+    assert warnings(settings) == [text for text in said.splitlines() if "Dagster lets" not in text]
+
+
 def test_the_environment_wins_over_the_env_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -253,6 +326,17 @@ def test_the_environment_wins_over_the_env_file(
     settings = load(monkeypatch)
 
     assert (settings.retention_days, settings.max_attempts) == (14, 9)
+
+
+def test_names_of_any_alphabet_are_read_from_the_env_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = ["EMBED_ENTITY_LABEL=Mein Film", "EMBED_ENTITY_TEMPLATE={título}: {first name}"]
+    (tmp_path / ".env").write_text("\n".join(lines), encoding="utf-8")
+
+    shape = load(monkeypatch).entity_shape
+
+    assert (shape.label, shape.text) == ("Mein Film", ("título", "first name"))
 
 
 def test_the_bundled_server_is_found_by_its_connection_file(
@@ -278,3 +362,55 @@ def test_a_server_of_the_users_own_wins_over_the_bundled_one(
 
     assert not settings.uses_bundled_server
     assert (settings.neo4j_uri, settings.neo4j_password) == ("neo4j+s://db.example", "own")
+
+
+@pytest.mark.parametrize("provider", ["local", "local-fast", "mock"])
+def test_a_model_on_this_machine_is_limited_only_on_request_and_uses_up_nobodys_account(
+    monkeypatch: pytest.MonkeyPatch, provider: str
+) -> None:
+    here = load(monkeypatch, EMBEDDING_PROVIDER=provider)
+    asked = load(monkeypatch, EMBEDDING_RATE_LIMIT_TOKENS="7", EMBEDDING_RATE_LIMIT_NAME="shared")
+
+    assert wiring.rate_limits(here) == wiring.UNLIMITED
+    assert here.rate_limit_name == provider
+    assert wiring.rate_limits(asked).requests == 7
+    assert asked.rate_limit_name == "shared"
+
+
+def test_a_provider_elsewhere_is_limited_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, OPENAI_API_KEY="k")
+
+    assert wiring.rate_limits(settings) == RateLimits(20, timedelta(minutes=1))
+    assert settings.rate_limit_name == "default"
+
+
+def test_a_key_that_nobody_uses_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, EMBEDDING_PROVIDER="local", OPENAI_API_KEY="k")
+
+    [warning] = warnings(settings)
+
+    assert warning.startswith("OPENAI_API_KEY is set but not used: EMBEDDING_PROVIDER is 'local'")
+
+
+def test_the_retention_may_differ_by_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS_FAILED", "30")
+
+    assert {status.value: kept.days for status, kept in load_settings().retention.items()} == {
+        "completed": 14,
+        "failed": 30,
+        "cancelled": 14,
+    }
+
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS_FAILED", "31")
+    with pytest.raises(ConfigurationError, match="EMBED_JOB_RETENTION_DAYS_FAILED is '31'"):
+        load_settings()
+
+
+def test_the_grace_of_a_stop_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    assert wiring.drain_options(load_settings()).grace == timedelta(seconds=30)
+
+    monkeypatch.setenv("EMBED_JOB_STOP_GRACE_MS", "5000")
+
+    assert wiring.drain_options(load_settings()).grace == timedelta(seconds=5)

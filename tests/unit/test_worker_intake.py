@@ -1,5 +1,7 @@
 """When a drain asks for jobs, and when it must not."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -7,16 +9,24 @@ from typing import Any
 import pytest
 
 from embed_pipeline.domain.entity import EntityShape
-from embed_pipeline.domain.job import NewJob
-from embed_pipeline.domain.text import RECIPE, render_for
+from embed_pipeline.domain.errors import ErrorCategory, TooMuchAtOnceError, UnreachableError
+from embed_pipeline.domain.job import JobStatus, Lease, NewJob
+from embed_pipeline.domain.results import LoadedEntity
+from embed_pipeline.domain.text import LONGEST_TEXT, RECIPE, memento_text, render_for
 from embed_pipeline.embedding.mock import MockEmbedder
+from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
 from embed_pipeline.worker import intake as intake_module
-from embed_pipeline.worker.engine import Parts
 from embed_pipeline.worker.holdings import Holdings
-from embed_pipeline.worker.intake import Intake
+from embed_pipeline.worker.intake import (
+    LEASES_BETWEEN_LONG,
+    LEASES_BETWEEN_SUSPECTS,
+    Batch,
+    Intake,
+)
 from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.parts import Parts
 from embed_pipeline.worker.report import DrainReport
-from tests.fakes import FakeClock, FakeQueue, FakeRateLimiter
+from embed_pipeline.worker.settling import Settler
 
 MODEL = "mock-model"
 
@@ -32,7 +42,21 @@ def holdings() -> Holdings:
 
 
 @pytest.fixture
-def intake(queue: FakeQueue, holdings: Holdings) -> Intake:
+def report() -> DrainReport:
+    return DrainReport(owner="run-1", model=MODEL)
+
+
+@pytest.fixture
+def intake(queue: FakeQueue, holdings: Holdings, report: DrainReport) -> Intake:
+    return intake_on(queue, holdings, report)
+
+
+def intake_on(
+    queue: FakeQueue,
+    holdings: Holdings,
+    report: DrainReport,
+    options: DrainOptions | None = None,
+) -> Intake:
     parts: Any = Parts(
         store=queue,
         open_store=None,  # pyright: ignore[reportArgumentType]
@@ -43,8 +67,7 @@ def intake(queue: FakeQueue, holdings: Holdings) -> Intake:
         render=render_for(EntityShape()),
         recipe=RECIPE,
     )
-    report = DrainReport(owner="run-1", model=MODEL)
-    return Intake(parts, DrainOptions(), holdings, report)
+    return Intake(parts, options or DrainOptions(), Settler(queue, holdings, report), report)
 
 
 async def given_suspect(queue: FakeQueue) -> None:
@@ -63,9 +86,9 @@ async def test_nothing_is_leased_beside_a_suspect(
     [[item]] = (await intake.take()).requests
 
     assert item.leased.is_suspect
-    assert not intake.may_lease
+    assert not intake.may_take
     holdings.drop([item.leased.lease])
-    assert intake.may_lease
+    assert intake.may_take
 
 
 async def test_a_busy_worker_lets_its_work_run_dry_for_a_suspect(
@@ -77,7 +100,7 @@ async def test_a_busy_worker_lets_its_work_run_dry_for_a_suspect(
     intake._options = DrainOptions(jobs_per_lease=1)
 
     taken = 0
-    while intake.may_lease:
+    while intake.may_take:
         await intake.take()
         taken += 1
 
@@ -101,7 +124,7 @@ async def test_a_worker_that_waits_for_jobs_looks_once_per_pause(
 
     looks = 0
     for _ in range(30):
-        while intake.may_lease:
+        while intake.may_take:
             await intake.take()
             looks += 1
         clock.advance(intake._options.idle_pause)
@@ -138,10 +161,236 @@ async def test_a_look_during_which_the_last_work_ended_is_repeated_at_once(
         return batch
 
     await intake.take()
-    assert not intake.may_lease  # it holds a job, and there are no others
+    assert not intake.may_take  # it holds a job, and there are no others
     intake.look_again()
     monkeypatch.setattr(queue, "lease", lease_while_work_ends)
 
     await intake.take()
 
-    assert intake.may_lease
+    assert intake.may_take
+
+
+LONG = "x" * (LONGEST_TEXT - 100)
+
+
+async def given_texts(queue: FakeQueue, **texts: str) -> None:
+    for uid, text in texts.items():
+        queue.put_entity(uid, text)
+    await queue.enqueue([NewJob(uid, MODEL) for uid in texts])
+
+
+def taken(batch: Batch) -> list[str]:
+    return [item.leased.lease.entity_uid for items in batch.requests for item in items]
+
+
+async def test_m84_short_texts_go_before_long_ones_of_the_same_lease(
+    queue: FakeQueue, intake: Intake
+) -> None:
+    intake._options = DrainOptions(idle_pause=timedelta(hours=1))
+    await given_texts(queue, **{f"long{n:02}": LONG for n in range(10)}, tiny="text")
+
+    batches = [taken(await intake.take()) for _ in range(4)]
+
+    # A look for new jobs, then as many as are read in one go, and then the rest.
+    eight = [f"long{n:02}" for n in range(8)]
+    assert batches == [["tiny"], [], eight, ["long08", "long09"]]
+    assert not intake.has_long
+
+
+async def test_m84_a_tiny_text_that_comes_later_does_not_wait_behind_long_ones(
+    queue: FakeQueue, intake: Intake
+) -> None:
+    await given_texts(queue, **{f"long{n:02}": LONG for n in range(40)})
+    await intake.take()
+
+    await given_texts(queue, tiny="text")
+
+    assert taken(await intake.take()) == ["tiny"]
+    assert intake.has_long
+
+
+async def test_m84_long_texts_get_their_turn_while_short_ones_keep_coming(
+    queue: FakeQueue, intake: Intake
+) -> None:
+    await given_texts(queue, **{f"long{n:02}": LONG for n in range(20)})
+    intake._options = DrainOptions(jobs_per_lease=20)
+    batches: list[list[str]] = []
+    for number in range(LEASES_BETWEEN_LONG + 1):
+        batches.append(taken(await intake.take()))
+        await given_texts(queue, **{f"short{number}": "text"})
+
+    shorts = [[f"short{number}"] for number in range(LEASES_BETWEEN_LONG - 1)]
+    assert batches == [[], *shorts, [f"long{n:02}" for n in range(8)]]
+
+
+async def test_a_suspect_gets_its_place_alone_also_beside_long_texts(
+    queue: FakeQueue, intake: Intake, holdings: Holdings
+) -> None:
+    await given_texts(queue, **{f"long{n:02}": LONG for n in range(20)})
+    intake._leases = LEASES_BETWEEN_SUSPECTS - 2
+    await intake.take()
+    assert intake.has_long
+    await given_suspect(queue)
+
+    [[item]] = (await intake.take()).requests
+
+    assert item.leased.is_suspect
+    assert holdings.all() == [item.leased.lease]
+    long = [job for job in queue.jobs.values() if job.entity_uid.startswith("long")]
+    assert {(job.status, job.attempts) for job in long} == {(JobStatus.PENDING, 0)}
+
+
+async def test_jobs_whose_texts_are_still_to_be_read_are_given_back_when_the_drain_pauses(
+    queue: FakeQueue, intake: Intake, holdings: Holdings
+) -> None:
+    await given_texts(queue, **{f"long{n}": LONG for n in range(10)})
+    await intake.take()
+
+    leases = intake.give_up_long()
+
+    assert {lease.entity_uid for lease in leases} == {f"long{n}" for n in range(10)}
+    assert not intake.has_long
+    assert set(leases) == set(holdings.all())
+
+
+class LimitedQueue(FakeQueue):
+    """Has memory for three entities at once, and never for the culprit."""
+
+    async def load(
+        self, leases: Sequence[Lease], *, longest: int | None = None
+    ) -> list[LoadedEntity]:
+        if len(leases) > 3 or "culprit" in {lease.entity_uid for lease in leases}:
+            raise TooMuchAtOnceError("Neo4j has no time or memory for so much at once (Memory…)")
+        return await super().load(leases, longest=longest)
+
+
+@pytest.fixture
+def limited(holdings: Holdings, report: DrainReport) -> tuple[LimitedQueue, Intake]:
+    queue = LimitedQueue()
+    return queue, intake_on(queue, holdings, report)
+
+
+async def test_m84_the_one_text_that_cannot_be_read_fails_and_nobody_else(
+    limited: tuple[LimitedQueue, Intake], report: DrainReport, holdings: Holdings
+) -> None:
+    queue, intake = limited
+    others = {f"e{n}": "text" for n in range(12)}
+    await given_texts(queue, **others, culprit="text")
+
+    found = taken(await intake.take())
+
+    assert sorted(found) == sorted(others)
+    [failed] = [job for job in queue.jobs.values() if job.status is JobStatus.FAILED]
+    assert (failed.entity_uid, failed.error_category) == ("culprit", ErrorCategory.PERMANENT)
+    assert "cannot be read" in (failed.error or "")
+    assert "make it shorter" in (failed.error or "")
+    assert report.failed[ErrorCategory.PERMANENT] == 1
+    assert len(holdings) == 12
+
+
+class BusyQueue(FakeQueue):
+    """Has no time for the first question, whoever is asked for."""
+
+    was_asked = False
+
+    async def load(
+        self, leases: Sequence[Lease], *, longest: int | None = None
+    ) -> list[LoadedEntity]:
+        if not self.was_asked:
+            self.was_asked = True
+            raise TooMuchAtOnceError("Neo4j has no time or memory for so much at once (Time…)")
+        return await super().load(leases, longest=longest)
+
+
+async def test_a_text_that_a_busy_database_had_no_time_for_is_read_again(
+    report: DrainReport, holdings: Holdings
+) -> None:
+    queue = BusyQueue()
+    await given_texts(queue, alone="text")
+
+    found = taken(await intake_on(queue, holdings, report).take())
+
+    assert list(found) == ["alone"]
+    assert report.failed == {}
+
+
+async def test_m84_after_that_fewer_jobs_are_leased_at_once_and_slowly_more_again(
+    limited: tuple[LimitedQueue, Intake],
+) -> None:
+    queue, intake = limited
+    await given_texts(queue, **{f"e{n}": "text" for n in range(12)})
+    await intake.take()
+
+    fewer = intake.budget
+    await given_texts(queue, late="text")
+    await intake.take()
+
+    assert fewer <= 24
+    assert intake.budget == 2 * fewer
+
+
+async def test_a_server_that_is_just_busy_fails_no_job(
+    limited: tuple[LimitedQueue, Intake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, intake = limited
+    await given_texts(queue, culprit="text")
+
+    async def busy(_: Sequence[Lease]) -> Any:
+        raise UnreachableError("busy")
+
+    monkeypatch.setattr(queue, "check", busy)
+
+    with pytest.raises(UnreachableError):
+        await intake.take()
+
+    assert [job.status for job in queue.jobs.values()] == [JobStatus.PROCESSING]
+
+
+async def given_short_texts(queue: FakeQueue, count: int) -> None:
+    for number in range(count):
+        queue.put_entity(f"e{number}", "text")
+    await queue.enqueue([NewJob(f"e{number}", MODEL) for number in range(count)])
+
+
+async def test_a_lease_holds_no_more_jobs_than_the_requests_at_once_can(
+    queue: FakeQueue, holdings: Holdings, report: DrainReport
+) -> None:
+    await given_short_texts(queue, 100)
+    options = DrainOptions(jobs_per_request=5, requests_at_once=3)
+    intake = intake_on(queue, holdings, report, options)
+
+    batch = await intake.take()
+
+    assert [len(request) for request in batch.requests] == [5, 5, 5]
+
+
+async def test_whoever_wants_leases_of_a_size_gets_it(
+    queue: FakeQueue, holdings: Holdings, report: DrainReport
+) -> None:
+    await given_short_texts(queue, 100)
+    options = DrainOptions(jobs_per_request=5, jobs_per_lease=20)
+    intake = intake_on(queue, holdings, report, options)
+
+    batch = await intake.take()
+
+    assert [len(request) for request in batch.requests] == [5, 5, 5, 5]
+
+
+async def test_leases_shrink_to_what_fits_into_requests_and_grow_again(
+    queue: FakeQueue, intake: Intake, holdings: Holdings
+) -> None:
+    await given_short_texts(queue, 1_000)
+    text = memento_text(queue.entities["e0"].properties)
+    tokens = intake._parts.embedder.prepare(text).tokens
+    roomy, intake._limits = intake._limits, replace(intake._limits, tokens=3 * tokens)
+    intake._options = DrainOptions(max_jobs=100, requests_at_once=2)
+
+    first = await intake.take()
+    holdings.drop(holdings.all())
+    intake._options = DrainOptions(requests_at_once=2)
+    shrunk = intake.budget
+    intake._limits = roomy
+    await intake.take()
+
+    assert {len(request) for request in first.requests[:-1]} == {3}
+    assert (shrunk, intake.budget) == (6, 12)

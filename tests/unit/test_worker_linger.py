@@ -16,12 +16,13 @@ from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.results import LeaseBatch, RecoveredJob
 from embed_pipeline.domain.text import RECIPE, render_for
 from embed_pipeline.embedding.mock import MockEmbedder
+from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
 from embed_pipeline.worker import counting, engine, intake, processing, recovery
-from embed_pipeline.worker.engine import Drain, Parts
+from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.parts import Parts
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.drain_harness import until
-from tests.fakes import FakeClock, FakeQueue, FakeRateLimiter
 
 MODEL = "mock-model"
 PAUSE = timedelta(seconds=1) / 64

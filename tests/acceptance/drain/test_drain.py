@@ -18,11 +18,14 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.worker import intake
+from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.testing.memory import FakeClock
+from embed_pipeline.worker import engine, intake, processing, recovery
+from embed_pipeline.worker.engine import Drain
+from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import Ending
 from tests.drain_harness import DrainUnderTest, until
-from tests.fakes import FakeClock
-from tests.openai_server import failure, most_in_any_window, vectors
+from tests.openai_server import but_not_to_the_probe, failure, most_in_any_window, vectors
 from tests.queue_harness import MODEL
 
 SECOND = timedelta(seconds=1)
@@ -55,10 +58,10 @@ async def test_m66_a_backlog_of_20000_fits_into_one_window_of_the_default_limit(
 
 
 async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
-    queue: DrainUnderTest,
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Four seconds: a grant is good for a quarter of it, and a busy machine needs that.
-    queue.limits = RateLimits(requests=3, interval=4 * SECOND)
+    monkeypatch.setattr(engine, "LOOK_AGAIN", SECOND / 20)
+    queue.limits = RateLimits(requests=3, interval=timedelta(hours=1))
     queue.limiter_clock = clock = FakeClock()
     await queue.given(10)
 
@@ -67,7 +70,7 @@ async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
         await until(lambda: drain.report.completed == 3 and drain.report.released == 7)
         in_the_pause = await queue.counted(), await queue.attempts()
         while not running.done():
-            clock.advance(8 * SECOND)
+            clock.advance(timedelta(hours=2))
             await asyncio.sleep(0.1)
         report = await running
 
@@ -77,26 +80,36 @@ async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
     assert report.seconds_waiting > 0
 
 
+async def nearly_expired(queue: DrainUnderTest, drain: Drain) -> list[RecoveredJob]:
+    """Let a lease come close to its end, and a beat extend it; says what recovery takes."""
+    assert queue.store_clock is not None
+    beats = drain.report.heartbeats
+    # The first of the two may have begun before the time was moved.
+    await until(lambda: drain.report.heartbeats >= beats + 2)
+    queue.store_clock.advance(DrainOptions().lease - SECOND)
+    return await queue.jobs.recover_expired(limit=100)
+
+
 async def test_m5_m21_jobs_in_flight_keep_their_lease_through_a_pause_longer_than_it(
     queue: DrainUnderTest,
 ) -> None:
-    queue.limits = RateLimits(requests=1, interval=timedelta(minutes=1))
+    queue = queue.on_a_clock()
+    queue.limits = RateLimits(requests=1, interval=timedelta(hours=2))
     await queue.given(2)
     queue.provider.gate.clear()
 
     async with queue.drain(
-        jobs_per_request=1, lease=2 * SECOND, heartbeat=SECOND / 4, max_time=60 * SECOND
+        jobs_per_request=1, heartbeat=SECOND / 20, max_time=timedelta(hours=1)
     ) as drain:
         running = asyncio.create_task(drain.run())
         await until(lambda: drain.report.released == 1)
         released_at_once = await queue.counted()
-        await until(lambda: drain.report.heartbeats >= 12)
-        recovered = await queue.jobs.recover_expired(limit=10)
+        recovered = [await nearly_expired(queue, drain) for _ in range(3)]
         queue.provider.gate.set()
         report = await running
 
     assert released_at_once == {"processing": 1, "pending": 1}
-    assert recovered == []
+    assert recovered == [[], [], []]
     assert report.completed == 1
     [done] = await queue.admin.find_jobs(JobFilter(statuses=frozenset({JobStatus.COMPLETED})))
     assert (done.fence, done.attempts, done.last_owner) == (1, 1, report.owner)
@@ -138,13 +151,64 @@ async def test_a_429_pauses_everybody_and_burns_no_attempt(queue: DrainUnderTest
 async def test_a_429_holds_all_other_workers_too(queue: DrainUnderTest) -> None:
     await queue.given(1)
     queue.provider.answer_with = lambda _: failure(
-        429, "slow down", "rate_limit_exceeded", **{"retry-after": "60"}
+        429, "slow down", "rate_limit_exceeded", **{"retry-after": "600"}
     )
 
-    report = await queue.drained(max_time=3 * SECOND)
+    report = await queue.drained(max_time=120 * SECOND)
 
-    assert report.reason == "the rate limit lasts longer than the time left"
-    assert (await queue.queue.limiter(queue.limits).peek()).wait > 30 * SECOND
+    found = await queue.queue.limiter(queue.limits).peek()
+    assert found.wait > 120 * SECOND
+    assert report.ending is Ending.BUDGET
+    assert report.reason == f"the rate limit lasts longer than the time left; {found.hold}"
+    assert "told run-1/test of queue default to wait until 20" in str(found.hold)
+    assert 'slow down"' in str(found.hold)
+    assert report.holds_clamped == 0
+
+
+async def test_a_drain_that_waits_for_the_provider_goes_on_when_the_pause_is_cleared(
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "LOOK_AGAIN", SECOND / 20)
+    await queue.given(1)
+    answers: list[Response | None] = [
+        failure(429, "slow down", "rate_limit_exceeded", **{"retry-after": "600"})
+    ]
+    queue.provider.answer_with = lambda _: answers.pop() if answers else None
+
+    async with queue.drain() as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: drain.report.released == 1 and drain.waiting > 60)
+        ended = await queue.queue.limiter(queue.limits).clear()
+        await until(running.done)
+        report = await running
+
+    assert ended is not None
+    assert report.completed == 1
+    assert report.ending is Ending.EMPTY
+
+
+async def test_a_search_for_a_bad_text_is_given_back_when_the_provider_asks_to_wait(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(4)
+    limiter = queue.queue.limiter(queue.limits)
+    queue.provider.answer_with = lambda _: failure(400, "invalid input", None)
+
+    async with queue.drain(max_time=60 * SECOND, job_timeout=20 * SECOND) as drain:
+        with queue.provider.holding():
+            running = asyncio.create_task(drain.run())
+            await until(lambda: queue.provider.requests)
+            await limiter.hold(timedelta(minutes=5), owner="run-2", said="slow down")
+        report = await running
+
+    assert (report.requests, report.requests_limited, report.retried) == (1, 0, 0)
+    # A lease that was under way when they came back may have taken them once more.
+    assert report.released in (4, 8)
+    assert await queue.attempts() == {0: 4}
+    hold = (await limiter.read()).hold
+    assert hold is not None
+    assert hold.origin is not None
+    assert hold.origin.owner == "run-2"
 
 
 async def test_one_poisoned_text_fails_alone(queue: DrainUnderTest) -> None:
@@ -166,7 +230,7 @@ async def test_one_poisoned_text_fails_alone(queue: DrainUnderTest) -> None:
     assert job.error is not None
     assert "invalid input" in job.error
     assert report.failed == {ErrorCategory.PERMANENT: 1}
-    assert report.requests <= 1 + 2 * math.ceil(math.log2(500))
+    assert report.requests <= 2 + 2 * math.ceil(math.log2(500))
     assert await queue.attempts() == {1: 500}
 
 
@@ -184,7 +248,7 @@ async def given_last_attempts(queue: DrainUnderTest, *, bad: int) -> None:
 
 
 async def test_i9_texts_that_the_provider_stumbles_over_fail_alone(queue: DrainUnderTest) -> None:
-    """It says 500, as it does when it is down; so only the last attempt looks for who it is."""
+    """It says 500, as it does when it is down."""
     await given_last_attempts(queue, bad=2)
     queue.provider.answer_with = stumble
 
@@ -195,30 +259,32 @@ async def test_i9_texts_that_the_provider_stumbles_over_fail_alone(queue: DrainU
     assert report.failed == {ErrorCategory.TRANSIENT: 2}
 
 
-async def test_a_provider_that_is_down_is_not_asked_for_every_text(queue: DrainUnderTest) -> None:
+async def test_a_provider_that_stumbles_over_all_is_not_asked_for_every_text(
+    queue: DrainUnderTest,
+) -> None:
     await given_last_attempts(queue, bad=0)
-    queue.provider.answer_with = lambda _: failure(500, "oops", None)
+    queue.provider.answer_with = but_not_to_the_probe(lambda _: failure(500, "oops", None))
 
     await queue.drained()
 
     assert await queue.counted() == {"failed": 20}
-    assert len(queue.provider.requests) == 3
+    assert len(queue.provider.requests) == 4
 
 
 async def test_what_was_answered_while_looking_for_a_bad_text_is_kept(
     queue: DrainUnderTest,
 ) -> None:
-    """The whole is refused, the first half is answered, the second one fails for a while."""
+    """The whole is refused, the probe is not; the first half is answered, the second one fails."""
     await queue.given(4)
-    answers = [failure(400, "invalid", None), None, failure(500, "oops", None)]
+    answers = [failure(400, "invalid", None), None, None, failure(500, "oops", None)]
     queue.provider.answer_with = lambda _: answers.pop(0) if answers else None
 
     await queue.drained()
 
     requests = [body["input"] for body in queue.provider.requests]
     asked = Counter(text for texts in requests for text in texts)
-    assert [len(texts) for texts in requests[:3]] == [4, 2, 2]
-    assert [asked[text] for text in requests[1]] == [2, 2]
+    assert [len(texts) for texts in requests[:4]] == [4, 1, 2, 2]
+    assert [asked[text] for text in requests[2]] == [2, 2]
 
 
 async def test_r12_a_wrong_key_fails_no_job_and_opens_the_breaker(queue: DrainUnderTest) -> None:
@@ -261,7 +327,7 @@ async def test_r12_a_probe_closes_the_breaker_and_everything_completes(
 
 async def test_m20_a_transient_failure_waits_for_its_time(queue: DrainUnderTest) -> None:
     await queue.given(3)
-    queue.provider.answer_with = lambda _: failure(500, "oops", None)
+    queue.provider.answer_with = but_not_to_the_probe(lambda _: failure(500, "oops", None))
 
     report = await queue.drained()
 
@@ -270,16 +336,63 @@ async def test_m20_a_transient_failure_waits_for_its_time(queue: DrainUnderTest)
     for job in await queue.admin.find_jobs(JobFilter()):
         assert job.run_after is not None
         assert job.attempts == 1
-    assert len(queue.provider.requests) == 1
+    # The batch, the probe, and two of its texts.
+    assert len(queue.provider.requests) == 4
+
+
+async def test_m20_a_retry_that_is_due_still_waits_for_a_token(queue: DrainUnderTest) -> None:
+    # One for the job, one for the word that tells its fault from an outage.
+    queue.limits = RateLimits(requests=2, interval=timedelta(hours=1))
+    await queue.given(1)
+    queue.provider.answer_with = but_not_to_the_probe(lambda _: failure(500, "oops", None))
+    await queue.drained()
+    await queue.run("MATCH (j:EmbedJob) SET j.run_after = 1")
+    due = await queue.job("e0")
+
+    report = await queue.drained(max_time=120 * SECOND)
+
+    assert (report.leased, report.released, report.requests) == (1, 1, 0)
+    assert len(queue.provider.requests) == 2
+    waiting = await queue.job("e0")
+    assert (due.attempts, waiting.attempts) == (1, 1)
+    assert waiting.run_after in (None, due.run_after)
+
+
+async def test_m9_the_search_for_a_bad_text_stays_within_the_limit(
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processing, "LOOK_AGAIN", SECOND / 100)
+    queue.limiter_clock = FakeClock()
+    queue.limits = RateLimits(requests=2, interval=timedelta(hours=1))
+    await queue.given(8)
+    queue.provider.answer_with = lambda request: (
+        failure(400, "bad text", None) if "Name: e5\n" in "".join(request["input"]) else None
+    )
+    windows = 1
+
+    async with queue.drain() as drain:
+        running = asyncio.create_task(drain.run())
+        while not running.done():
+            waited = drain.report.seconds_waiting
+            await until(lambda: running.done() or drain.report.seconds_waiting > waited)  # noqa: B023
+            assert len(queue.provider.requests) <= 2 * windows
+            queue.limiter_clock.advance(timedelta(hours=2))
+            windows += 1
+        report = await running
+
+    assert report.requests == len(queue.provider.requests) > 4
+    assert await queue.counted() == {"completed": 7, "failed": 1}
 
 
 async def test_m1_m15_m36_m70_expired_leases_are_recovered_before_the_first_lease(
-    queue: DrainUnderTest, caplog: pytest.LogCaptureFixture
+    queue: DrainUnderTest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Four pages, and none of them is left for later.
+    monkeypatch.setattr(recovery, "JOBS_PER_RECOVERY", 5)
     await queue.given(20)
     await queue.lease("dead/run", limit=20, duration=timedelta(milliseconds=1))
 
-    report = await queue.drained()
+    report = await queue.drained(recovery_interval=timedelta(hours=1))
 
     assert report.recovered == 20
     assert await queue.counted() == {"completed": 20}
@@ -298,7 +411,7 @@ async def test_m4_with_interval_0_nothing_is_recovered(queue: DrainUnderTest) ->
     assert await queue.counted() == {"processing": 1}
 
 
-async def test_r14_suspects_are_worked_on_one_at_a_time(queue: DrainUnderTest) -> None:
+async def test_r14_suspects_are_worked_on_among_themselves(queue: DrainUnderTest) -> None:
     await queue.given(4)
     await queue.lease("dead/run", limit=4, duration=timedelta(milliseconds=1))
     await queue.given(6, prefix="healthy")
@@ -307,25 +420,27 @@ async def test_r14_suspects_are_worked_on_one_at_a_time(queue: DrainUnderTest) -
 
     assert report.completed == 10
     sizes = [len(request["input"]) for request in queue.provider.requests]
-    assert sorted(sizes) == [1, 1, 1, 1, 6]
+    assert sorted(sizes) == [4, 6]
 
 
 async def test_m28_a_job_longer_than_its_lease_completes_once_under_one_fence(
     queue: DrainUnderTest,
 ) -> None:
+    queue = queue.on_a_clock()
     await queue.given(5)
-    queue.provider.latency = 6.0
+    queue.provider.gate.clear()
 
-    drain = queue.drained(
-        lease=2 * SECOND, heartbeat=SECOND / 4, recovery_interval=timedelta(milliseconds=200)
-    )
-    running = asyncio.create_task(drain)
-    while not running.done():
-        await queue.jobs.recover_expired(limit=100)
-        await asyncio.sleep(0.1)
-    report = await running
+    async with queue.drain(
+        heartbeat=SECOND / 20, recovery_interval=SECOND / 20, job_timeout=timedelta(hours=1)
+    ) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: queue.provider.requests)
+        recovered = [await nearly_expired(queue, drain) for _ in range(4)]
+        queue.provider.gate.set()
+        report = await running
 
-    assert (report.completed, report.lost, report.fenced) == (5, 0, 0)
+    assert recovered == [[]] * 4
+    assert (report.completed, report.lost, report.fenced, report.recovered) == (5, 0, 0, 0)
     jobs = await queue.admin.find_jobs(JobFilter())
     assert {job.fence for job in jobs} == {1}
     assert len(queue.provider.requests) == 1
@@ -335,15 +450,19 @@ async def test_m33_the_execution_timeout_fails_the_job_while_its_lease_is_valid(
     queue: DrainUnderTest,
 ) -> None:
     await queue.given(2)
-    queue.provider.latency = 5.0
 
-    report = await queue.drained(job_timeout=timedelta(milliseconds=300))
+    async def late(_: dict[str, Any]) -> None:
+        await asyncio.sleep(20)
+
+    queue.provider.answer_with = but_not_to_the_probe(late)
+
+    report = await queue.drained(job_timeout=timedelta(seconds=3))
 
     assert report.retried == 2
     job = await queue.job("e0")
     assert job.status is JobStatus.PENDING
     assert job.error is not None
-    assert "longer than 0.3 s" in job.error
+    assert "longer than 3 s" in job.error
     assert job.expiries == 0
 
 
@@ -378,10 +497,14 @@ async def test_m49_a_stop_completes_what_is_in_flight_and_releases_the_rest(
         running = asyncio.create_task(drain.run())
         await until(lambda: len(queue.provider.requests) == 2)
         stop.set()
-        await asyncio.sleep(0)
+        await until(lambda: drain.report.released == 5)
+        # Whoever knows no grace has given back what is in flight by now.
+        in_between = [await queue.counted() for _ in range(5)]
         queue.provider.gate.set()
         report = await running
 
+    assert in_between == [{"processing": 10, "pending": 20}] * 5
+    assert DrainOptions().grace == 30 * SECOND
     assert report.ending is Ending.STOPPED
     assert await queue.counted() == {"completed": 10, "pending": 20}
     assert await queue.attempts() == {0: 20, 1: 10}
@@ -426,7 +549,9 @@ async def test_m7_m45_two_drains_complete_each_job_once(queue: DrainUnderTest) -
 async def test_m52_the_same_text_is_paid_for_once(queue: DrainUnderTest) -> None:
     await queue.given(3)
     await queue.drained()
-    await queue.admin.enqueue([NewJob(f"e{n}", MODEL, force=True) for n in range(3)])
+    # As after the retention.
+    await queue.run("MATCH (j:EmbedJob) DETACH DELETE j")
+    await queue.admin.enqueue([NewJob(f"e{n}", MODEL) for n in range(3)])
 
     report = await queue.drained()
 
@@ -493,7 +618,7 @@ async def test_r13_a_deleted_entity_costs_no_request(queue: DrainUnderTest) -> N
 )
 async def test_a_wrong_answer_stores_nothing(queue: DrainUnderTest, answer: Any) -> None:
     await queue.given(3)
-    queue.provider.answer_with = answer
+    queue.provider.answer_with = but_not_to_the_probe(answer)
 
     report = await queue.drained()
 

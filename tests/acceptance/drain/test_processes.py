@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -57,13 +58,17 @@ async def test_m29_a_suspended_drain_loses_its_jobs_and_writes_nothing_when_it_w
     first = await drains.report(suspended)
 
     assert second["recovered"] == second["completed"] == 10
+    for job in await queue.admin.find_jobs(JobFilter()):
+        assert f"job={job.id} recovered from owner={first['owner']}" in drains.said()
     assert (first["completed"], first["lost"]) == (0, 10)
     assert await queue.counted() == {"completed": 10}
     assert [await queue.vector(f"e{n}") for n in range(10)] == vectors
     assert {job.fence for job in await queue.admin.find_jobs(JobFilter())} == {2}
 
 
-async def test_m9_four_processes_keep_one_limit(queue: DrainUnderTest, drains: Drains) -> None:
+async def test_m9_m68_four_processes_keep_one_limit_with_only_neo4j_between_them(
+    queue: DrainUnderTest, drains: Drains, neo4j_server: TestServer
+) -> None:
     await queue.given(24)
     drains.environment |= {
         "EMBEDDING_RATE_LIMIT_TOKENS": "6",
@@ -77,6 +82,9 @@ async def test_m9_four_processes_keep_one_limit(queue: DrainUnderTest, drains: D
     assert sum(report["completed"] for report in reports) == 24
     assert len(queue.provider.times) == 24
     assert most_in_any_window(queue.provider.times, 3.0) <= 6
+    known = {urlsplit(neo4j_server.uri).port or 7687, queue.provider.port}
+    assert all(set(report["peers"]) <= known for report in reports)
+    assert any(report["peers"] for report in reports)
 
 
 async def test_m49_m53_a_terminated_drain_leaves_nothing_owned(
@@ -96,3 +104,4 @@ async def test_m49_m53_a_terminated_drain_leaves_nothing_owned(
     assert await queue.counted() == {"completed": 10, "pending": 30}
     owned = await queue.run("MATCH (j:EmbedJob) WHERE j.lock_owner IS NOT NULL RETURN j.id")
     assert owned == []
+    assert (report["threads"], report["sockets"]) == (["MainThread"], 0)

@@ -2,17 +2,23 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from embed_pipeline.domain.errors import CredentialsError
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.results import Beat
+from embed_pipeline.store.job_store import Neo4jJobStore
+from embed_pipeline.worker import engine, outage
 from embed_pipeline.worker.report import Ending
 from tests.drain_harness import DrainUnderTest, until
+from tests.openai_server import failure
 
 SECOND = timedelta(seconds=1)
 
@@ -24,6 +30,9 @@ class ShakyStore:
         self._store = store
         self._failing = failing
         self.calls: list[str] = []
+
+    def mend(self) -> None:
+        self._failing = ()
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._store, name)
@@ -67,34 +76,53 @@ async def test_m34_every_leased_job_is_beaten_for_off_the_worker_thread(
         requests_at_once=1,
     ) as drain:
         running = asyncio.create_task(drain.run())
-        await until(lambda: beats.uids)
+        # One request of two jobs is in work; the others wait for their turn.
+        await until(lambda: drain.report.leased >= 4)
+        held = await queue.run("MATCH (j:EmbedProcessing) RETURN j.entity_uid AS uid")
+        await until(lambda: beats.uids >= {row["uid"] for row in held})
         queue.provider.gate.set()
         await running
 
-    assert beats.uids == {f"e{n}" for n in range(10)}
+    assert len(held) >= 4
     assert threading.get_ident() not in beats.threads
 
 
 async def test_m40_m47_three_failed_beats_stop_new_work_and_give_back_the_rest(
-    queue: DrainUnderTest,
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.given(10)
     queue.provider.gate.clear()
-    beats = Beats()
+    beat, is_failing = Neo4jJobStore.heartbeat, False
 
+    async def shaky(store: Neo4jJobStore, leases: Sequence[Lease], *, duration: timedelta) -> Beat:
+        if is_failing:
+            raise ConnectionError("the database does not answer")
+        return await beat(store, leases, duration=duration)
+
+    async def expiries() -> list[int]:
+        rows = await queue.run("MATCH (j:EmbedProcessing) RETURN j.lock_until AS at ORDER BY j.id")
+        return [row["at"] for row in rows]
+
+    monkeypatch.setattr(Neo4jJobStore, "heartbeat", shaky)
     async with queue.drain(
-        heartbeat_store=beats,
-        heartbeat=timedelta(milliseconds=50),
-        jobs_per_request=1,
-        requests_at_once=1,
+        heartbeat=timedelta(milliseconds=50), jobs_per_request=1, requests_at_once=1
     ) as drain:
         running = asyncio.create_task(drain.run())
         await until(lambda: queue.provider.requests)
-        beats.fail = True
+        leased = await expiries()
+        seen = drain.report.heartbeats
+        await until(lambda: drain.report.heartbeats >= seen + 2)
+        is_failing = True
+        await until(lambda: drain.report.heartbeats_failed >= 1)
+        extended = await expiries()
         await until(lambda: drain.report.heartbeats_failed >= 3)
+        # What is in flight; the rest may have been given back by now.
+        after = set(await expiries())
         queue.provider.gate.set()
         report = await running
 
+    assert all(later > at for at, later in zip(leased, extended, strict=True))
+    assert after <= set(extended), "a failed beat leaves the old expiry"
     assert report.ending is Ending.HEARTBEAT
     assert len(queue.provider.requests) == 1
     assert await queue.counted() == {"completed": 1, "pending": 9}
@@ -201,11 +229,15 @@ async def test_m37_leases_that_expire_during_a_drain_are_recovered_in_it(
     await queue.given(2)
     await queue.lease("dead/run", limit=1, duration=SECOND)
 
-    report = await queue.drained(
-        until_empty=False,
-        max_time=4 * SECOND,
-        recovery_interval=timedelta(milliseconds=100),
-    )
+    stop = asyncio.Event()
+
+    async with queue.drain(
+        until_empty=False, stop=stop, recovery_interval=timedelta(milliseconds=100)
+    ) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: drain.report.completed == 2 or running.done())
+        stop.set()
+        report = await running
 
     assert report.recovered == 1
     assert await queue.counted() == {"completed": 2}
@@ -268,3 +300,103 @@ async def test_a_drain_that_waits_for_jobs_waits_for_a_paused_queue(
         await running
 
     assert await queue.counted() == {"completed": 1}
+
+
+@pytest.mark.parametrize("operation", ["lease", "load", "find_vectors", "complete", "release"])
+async def test_a_watching_drain_waits_for_the_database_and_goes_on(
+    queue: DrainUnderTest, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "FIRST_PAUSE", 0.01)
+    await queue.given(5)
+    # Something has to be given back: the second look fails, with jobs in hand.
+    store = ShakyStore(queue.jobs, operation, "load" if operation == "release" else operation)
+    stop, said = asyncio.Event(), list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len(said) == 3:
+            store.mend()
+
+    async with queue.drain(store=store, until_empty=False, stop=stop, say=say) as drain:
+        running = asyncio.create_task(drain.run())
+        if operation == "release":
+            await until(lambda: store.calls.count("release") >= 3)
+            store.mend()
+        await until(lambda: drain.report.completed == 5 or running.done())
+        stop.set()
+        report = await running
+
+    assert report.ending is Ending.STOPPED
+    assert await queue.counted() == {"completed": 5}
+    assert said[0] == "Neo4j does not answer (ConnectionError); waiting until it does"
+    assert "Neo4j answers again" in said[-1]
+    assert report.leased == report.completed + report.released
+    assert (report.fenced, report.lost, await queue.attempts()) == (0, 0, {1: 5})
+
+
+async def test_what_waiting_cannot_heal_ends_a_watching_drain(queue: DrainUnderTest) -> None:
+    await queue.given(1)
+
+    class Refused(ShakyStore):
+        def __getattr__(self, name: str) -> Any:
+            if name == "lease":
+                raise CredentialsError("Neo4j refuses user or password")
+            return super().__getattr__(name)
+
+    async with queue.drain(store=Refused(queue.jobs), until_empty=False) as drain:
+        with pytest.raises(CredentialsError):
+            await drain.run()
+
+
+async def test_a_watching_drain_outlives_heartbeats_that_fail(
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "FIRST_PAUSE", 0.01)
+    await queue.given(3)
+    queue.provider.gate.clear()
+    beats, stop = Beats(fail=True), asyncio.Event()
+
+    def say(_: str) -> None:
+        beats.fail = False
+        queue.provider.gate.set()
+
+    async with queue.drain(
+        heartbeat_store=beats,
+        heartbeat=timedelta(milliseconds=20),
+        grace=timedelta(milliseconds=10),
+        until_empty=False,
+        stop=stop,
+        say=say,
+    ) as drain:
+        running = asyncio.create_task(drain.run())
+        await until(lambda: drain.report.completed == 3 or running.done())
+        stop.set()
+        report = await running
+
+    assert report.heartbeats_failed >= 3
+    assert (report.ending, report.released) == (Ending.STOPPED, 3)
+    assert await queue.counted() == {"completed": 3}
+
+
+async def test_a_drain_whose_time_is_up_before_it_has_given_back_says_what_holds_it(
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = 0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late)
+    monkeypatch.setattr(engine, "time", clock)
+    await queue.given(1)
+    queue.provider.answer_with = lambda _: failure(
+        429, "slow down", "rate_limit_exceeded", **{"retry-after": "600"}
+    )
+
+    class Slow(ShakyStore):
+        async def release(self, leases: Sequence[Lease]) -> int:
+            nonlocal late
+            late = 300
+            return await queue.jobs.release(leases)
+
+    report = await queue.drained(store=Slow(queue.jobs), max_time=300 * SECOND)
+
+    found = await queue.queue.limiter(queue.limits).peek()
+    assert report.ending is Ending.BUDGET
+    assert report.reason == f"the rate limit lasts longer than the time left; {found.hold}"

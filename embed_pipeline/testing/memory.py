@@ -3,20 +3,33 @@
 The contract suite runs over it and over Neo4j, and a state machine compares the two step by step.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from embed_pipeline.domain.allowance import Allowance
+from embed_pipeline.domain.audit import AuditEntry, Operator, OperatorAction, describe_filter
 from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.backoff import RetryPolicy
-from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, pause_after
-from embed_pipeline.domain.coverage import Coverage, EntityReading, ReconcilePage, classify
+from embed_pipeline.domain.breaker import (
+    PROBE_LASTS,
+    Breaker,
+    BreakerStatus,
+    allowed_jobs,
+    opened,
+    pause_after,
+)
+from embed_pipeline.domain.coverage import Coverage, ReconcilePage
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
-from embed_pipeline.domain.fairness import Lane, slots_for_oldest, suspects_first
+from embed_pipeline.domain.fairness import Lane, group_of, slots_for_oldest, suspects_first
 from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob, NewJob
+from embed_pipeline.domain.judging import EntityReading, classify
 from embed_pipeline.domain.lifecycle import (
     MOVES,
     EnqueueOutcome,
@@ -30,7 +43,20 @@ from embed_pipeline.domain.lifecycle import (
     on_enqueue,
 )
 from embed_pipeline.domain.metrics import QueueState
-from embed_pipeline.domain.rate_window import Grant, RateLimits, Window, followed, hold, take
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.domain.rate_window import (
+    Grant,
+    LimiterState,
+    RateLimits,
+    Window,
+    followed,
+    hold,
+    hold_of,
+    learnt,
+    released,
+    state_of,
+    take,
+)
 from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.results import (
     Beat,
@@ -45,7 +71,8 @@ from embed_pipeline.domain.results import (
     RecoveredJob,
 )
 from embed_pipeline.domain.tally import Tally
-from embed_pipeline.domain.text import fingerprint, memento_text
+from embed_pipeline.domain.text import fingerprint, recipe_of, render_for, share_of
+from embed_pipeline.domain.vector import Vector, dimensions_of, print_of
 
 ZERO = timedelta(0)
 BY_QUEUE = "queue"
@@ -68,10 +95,15 @@ class FakeClock:
 class FakeEntity:
     properties: dict[str, object]
     version: int
-    vector: Sequence[float] | None = None
+    vector: Vector | None = None
     vector_hash: str | None = None
     vector_model: str | None = None
     vector_version: int | None = None
+    vector_print: int | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        return self.vector is not None and self.vector_print == print_of(self.vector)
 
 
 @dataclass
@@ -82,6 +114,7 @@ class FakeQueue:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     roll: Callable[[], float] = lambda: 0.0
     max_attempts: int = 3
+    shape: EntityShape = field(default_factory=EntityShape)
     jobs: dict[str, Job] = field(default_factory=dict)
     entities: dict[str, FakeEntity] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
@@ -95,6 +128,10 @@ class FakeQueue:
     last_seen: datetime | None = None
     moved: dict[str, int] = field(default_factory=dict)
     """Jobs for which another text was asked under this fence."""
+    forced: dict[str, int] = field(default_factory=dict)
+    """Jobs that are to ask the provider, and the fence under which that was wanted."""
+    operator: Operator | None = None
+    actions: list[AuditEntry] = field(default_factory=list)
 
     @property
     def now(self) -> datetime:
@@ -102,12 +139,19 @@ class FakeQueue:
 
     def put_entity(self, uid: str, text: str = "", *, version: int = 1) -> str:
         properties = {"name": uid, "entityType": "test", "observations": [text]}
+        return self.put(uid, properties, version=version)
+
+    def put(self, uid: str, properties: dict[str, object], *, version: int = 1) -> str:
+        """Write an entity of any shape, or another version of it; returns the hash of its text."""
         entity = self.entities.setdefault(uid, FakeEntity(properties, version))
         entity.properties, entity.version = properties, version
         return self.hash_of(properties)
 
     def hash_of(self, properties: Mapping[str, object]) -> str:
-        return fingerprint(memento_text)(properties)
+        return fingerprint(render_for(self.shape), recipe=recipe_of(self.shape))(properties)
+
+    async def count(self, counts: Mapping[str, int]) -> None:
+        self.counters.update(counts)
 
     # the worker's side
 
@@ -126,9 +170,14 @@ class FakeQueue:
             return self._batch(held)
         if self.paused:
             return LeaseBatch(refusal=f"paused by {self.paused[0]}")
-        allowed = allowed_jobs(self.breaker, self.now, limit)
+        breaker = self.breaker
+        if breaker.is_outage and breaker.is_probe_due(self.now):
+            until = self.now + PROBE_LASTS
+            self.breaker = replace(breaker, status=BreakerStatus.HALF_OPEN, probe_at=until)
+            return LeaseBatch(refusal=str(breaker), is_probe=True)
+        allowed = allowed_jobs(breaker, self.now, limit)
         if allowed == 0:
-            return LeaseBatch(refusal=f"breaker open: {self.breaker.reason}")
+            return LeaseBatch(refusal=str(breaker))
         ids = self._choose(model, lane, allowed)
         for i in ids:
             job = self.jobs[i]
@@ -140,6 +189,7 @@ class FakeQueue:
                 lock_owner=owner,
                 lock_until=self.now + duration,
                 started_at=self.now,
+                heartbeat_at=self.now,
                 run_after=None,
             )
         if ids:
@@ -160,22 +210,31 @@ class FakeQueue:
 
     async def check(self, leases: Sequence[Lease]) -> Beat:
         held = tuple(x for x in leases if self._holds(x))
-        ended = tuple(x for x in leases if x not in held and self._is_cancelled(x))
-        return Beat(held, ended, tuple(x for x in leases if x not in held and x not in ended))
+        endings = {x: self._ending(x) for x in leases if x not in held}
+        settled = {x: ending for x, ending in endings.items() if ending}
+        gone = [x for x, ending in endings.items() if not ending]
+        ended = tuple(x for x in gone if self._is_cancelled(x))
+        return Beat(held, ended, tuple(x for x in gone if x not in ended), settled)
 
-    async def load(self, leases: Sequence[Lease]) -> list[LoadedEntity]:
-        return [self._load(lease) for lease in leases]
+    async def load(
+        self, leases: Sequence[Lease], *, longest: int | None = None
+    ) -> list[LoadedEntity]:
+        longest = share_of(len(leases)) if longest is None else longest
+        return [self._load(lease, longest) for lease in leases]
 
     async def find_vectors(
         self, hashes: Sequence[str], *, model: str, dimensions: int
-    ) -> Mapping[str, Sequence[float]]:
-        found = [e for e in self.entities.values() if e.vector and e.vector_model == model]
+    ) -> Mapping[str, Vector]:
+        found = [e for e in self.entities.values() if e.is_ours and e.vector_model == model]
         return {
             e.vector_hash: e.vector
             for e in found
-            if e.vector_hash in hashes and e.vector and len(e.vector) == dimensions
+            if e.vector_hash in hashes and e.vector and dimensions_of(e.vector) == dimensions
             if e.vector_hash is not None
         }
+
+    async def find_forced(self, leases: Sequence[Lease]) -> set[Lease]:
+        return {lease for lease in leases if lease.job_id in self.forced}
 
     async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
         return [self._complete(row) for row in rows]
@@ -195,23 +254,26 @@ class FakeQueue:
 
     async def recover_expired(self, *, limit: int, grace: timedelta = ZERO) -> list[RecoveredJob]:
         self._follow_clock()
-        expired = [
-            job
-            for job in self.jobs.values()
-            if job.lock_until is not None and job.lock_until < self.now - grace
-        ]
+        self.last_recovery = self.now
+        expired = await self.find_expired(limit=limit, grace=grace)
         expired.sort(key=lambda job: (job.lock_until or self.now, job.id))
         return [self._recover(job) for job in expired[:limit]]
 
     async def recover_owner(self, owner: str) -> list[RecoveredJob]:
-        return [self._recover(job) for job in self._owned(owner)]
+        recovered = [self._recover(job) for job in self._owned(owner)]
+        self._note(OperatorAction.RECOVER, JobFilter(owner=owner), len(recovered))
+        return recovered
 
     # everyone else's side
 
     async def enqueue(
         self, jobs: Sequence[NewJob], *, max_attempts: int | None = None
     ) -> list[EnqueueOutcome]:
-        return [self._enqueue(wish, max_attempts or self.max_attempts) for wish in jobs]
+        outcomes = [self._enqueue(wish, max_attempts or self.max_attempts) for wish in jobs]
+        if forced := tuple(job.entity_uid for job in jobs if job.force):
+            changed = sum(outcome is not EnqueueOutcome.PRESENT for outcome in outcomes)
+            self._note(OperatorAction.FORCE, JobFilter(entity_uids=forced), changed)
+        return outcomes
 
     async def retry_failed(self, which: JobFilter, *, preview: bool = False) -> BulkReport:
         jobs = self._find(which, MOVES[Move.RETRY_FAILED][0])
@@ -219,8 +281,9 @@ class FakeQueue:
             jobs = [j for j in jobs if j.error_category is not ErrorCategory.PERMANENT]
         if not preview:
             for job in jobs:
-                self._reopen(job.id)
+                self._reopen(job.id, error_history=job.error_history)
             self.counters["reopened"] += len(jobs)
+            self._note(OperatorAction.RETRY, which, len(jobs))
         return _report(jobs, preview)
 
     async def cancel(
@@ -231,6 +294,7 @@ class FakeQueue:
             for job in jobs:
                 self._cancel(job.id, by, reason)
             self.counters["cancelled"] += len(jobs)
+            self._note(OperatorAction.CANCEL, which, len(jobs), reason=reason)
         return _report(jobs, preview)
 
     async def cancel_job(self, job_id: str, *, by: str, reason: str = "") -> None:
@@ -239,12 +303,14 @@ class FakeQueue:
             raise TransitionRefusedError(f"job {job_id} is {job.status}")
         self._cancel(job_id, by, reason)
         self.counters["cancelled"] += 1
+        self._note(OperatorAction.CANCEL, JobFilter(ids=(job_id,)), 1, reason=reason)
 
     async def release_owner(self, owner: str) -> int:
         owned = self._owned(owner)
         for job in owned:
             self._back(job.id, refund=1)
         self.counters["released"] += len(owned)
+        self._note(OperatorAction.RELEASE, JobFilter(owner=owner), len(owned))
         return len(owned)
 
     async def job_status(self, job_id: str) -> Job:
@@ -270,11 +336,24 @@ class FakeQueue:
         for job in old:
             del self.jobs[job.id]
             self.counters[f"deleted_{job.status}"] += 1
+        self._record(OperatorAction.PURGE, f"ended more than {retention.days} days ago", len(old))
+        return len(old)
+
+    async def purge_actions(self, *, retention: timedelta) -> int:
+        old = [entry for entry in self.actions if entry.at < self.now - retention]
+        self.actions = [entry for entry in self.actions if entry not in old]
         return len(old)
 
     async def record_recovery(self) -> None:
         self.counters["recoveries"] += 1
-        self.last_recovery = self.now
+
+    async def find_expired(self, *, limit: int = 100, grace: timedelta = ZERO) -> list[Job]:
+        expired = [
+            (job.lock_until, job.id, job)
+            for job in self.jobs.values()
+            if job.lock_until is not None and job.lock_until < self.now - grace
+        ]
+        return [job for *_, job in sorted(expired, key=lambda found: found[:2])][:limit]
 
     async def backlog(self, model: str, *, most: int) -> Backlog:
         counts = await self.counts()
@@ -303,25 +382,21 @@ class FakeQueue:
     # the switch
 
     async def pause(self, *, by: str) -> None:
-        self.paused = (by, self.now)
+        self.paused = (redact(by), self.now)
+        self._record(OperatorAction.PAUSE, "", 1)
 
-    async def resume(self) -> None:
+    async def resume(self, *, close_breaker: bool = False) -> None:
         self.paused = None
+        if close_breaker:
+            self.breaker = Breaker()
+        self._record(OperatorAction.RESUME, "close breaker" if close_breaker else "", 1)
 
     async def state(self) -> QueueState:
         by, since = self.paused or (None, None)
         return QueueState(self.breaker, self.paused is not None, by, since)
 
-    async def open_breaker(self, reason: str) -> Breaker:
-        is_news = self.breaker.status is not BreakerStatus.OPEN
-        failures = self.breaker.failures + is_news
-        self.breaker = Breaker(
-            BreakerStatus.OPEN,
-            redact(reason),
-            self.breaker.since or self.now,
-            self.now + pause_after(failures) if is_news else self.breaker.probe_at,
-            failures,
-        )
+    async def open_breaker(self, reason: str, *, is_outage: bool = False) -> Breaker:
+        self.breaker = opened(self.breaker, reason, self.now, is_outage=is_outage)
         return self.breaker
 
     async def close_breaker(self) -> None:
@@ -339,7 +414,7 @@ class FakeQueue:
             if found is Coverage.CURRENT:
                 continue
             is_lost = reading.job_status is JobStatus.COMPLETED
-            wishes.append(NewJob(uid, model, entity.version, text_hash=digest, force=is_lost))
+            wishes.append(NewJob(uid, model, entity.version, text_hash=digest, is_lost=is_lost))
         outcomes = await self.enqueue(wishes) if wishes else []
         return tally.page(cursor=None, orphaned=0, enqueued=dict(Counter(outcomes)))
 
@@ -350,12 +425,16 @@ class FakeQueue:
             uid=uid,
             version=entity.version,
             has_vector=entity.vector is not None,
-            dimensions=None if entity.vector is None else len(entity.vector),
+            dimensions=None if entity.vector is None else dimensions_of(entity.vector),
             vector_model=entity.vector_model,
             vector_hash=entity.vector_hash,
             vector_version=entity.vector_version,
             job_status=job.status if job else None,
-            entity_type=str(entity.properties["entityType"]),
+            is_ours=entity.is_ours,
+            is_wanted_anew=job is not None
+            and job.status is JobStatus.COMPLETED
+            and self.forced.get(job.id, -1) >= job.fence,
+            entity_type=str(entity.properties.get(self.shape.type, "")),
             is_truncated=job is not None and bool(job.truncated),
         )
 
@@ -370,8 +449,9 @@ class FakeQueue:
         pending = [j for j in pending if j.run_after is None]
         suspects = sorted((j for j in pending if j.is_suspect), key=lambda j: j.queued_at)
         ready = sorted((j for j in pending if not j.is_suspect), key=lambda j: j.queued_at)
-        if suspects and suspects_first(self.turns, lane):
-            return [suspects[0].id]
+        group = group_of([(j.id, j.attempts + 1 >= j.max_attempts) for j in suspects], limit)
+        if group and suspects_first(self.turns, lane):
+            return group
         if lane is Lane.SUSPECT:
             return []
         urgent = sorted(ready, key=lambda j: -j.priority)
@@ -381,15 +461,18 @@ class FakeQueue:
             self.slots += len(chosen)
             place = {j.id: n for n, j in enumerate(urgent[:limit])}
             return sorted(chosen, key=lambda i: place.get(i, limit))
-        return [suspects[0].id] if suspects and lane is Lane.ANY else []
+        return group if lane is Lane.ANY else []
 
-    def _load(self, lease: Lease) -> LoadedEntity:
+    def _load(self, lease: Lease, longest: int) -> LoadedEntity:
         if not self._holds(lease):
             self.counters["fenced"] += 1
             return LoadedEntity(lease, EntityFate.FENCED)
         entity, job = self.entities.get(lease.entity_uid), self.jobs[lease.job_id]
         if entity is not None and entity.version == job.version:
-            return LoadedEntity(lease, EntityFate.CURRENT, entity.properties)
+            size = sum(_size(entity.properties.get(name)) for name in self.shape.text)
+            if size > longest:
+                return LoadedEntity(lease, EntityFate.LONG, size=size)
+            return LoadedEntity(lease, EntityFate.CURRENT, entity.properties, size=size)
         fate = EntityFate.GONE if entity is None else EntityFate.SUPERSEDED
         self._cancel(job.id, BY_QUEUE, _reason(entity))
         self.counters["superseded"] += 1
@@ -418,6 +501,7 @@ class FakeQueue:
         elif outcome is CompletionOutcome.COMPLETED and entity is not None:
             entity.vector, entity.vector_hash = row.vector, row.text_hash
             entity.vector_model, entity.vector_version = job.model, job.version
+            entity.vector_print = None if row.vector is None else print_of(row.vector)
             self._end(
                 job.id,
                 JobStatus.COMPLETED,
@@ -436,7 +520,7 @@ class FakeQueue:
         if not self._holds(lease):
             if (ending := self._ending(lease)) in frozenset(FailureOutcome):
                 return FailureOutcome(ending)
-            self.counters["fenced"] += 1
+            self.counters["fenced"] += ending is None
             return FailureOutcome.FENCED
         job = self.jobs[lease.job_id]
         decision = after_failure(
@@ -446,10 +530,14 @@ class FakeQueue:
             policy=self.retry,
             roll=self.roll(),
             is_pinned=row.is_pinned,
+            is_outage=row.is_outage,
         )
         if isinstance(decision, GiveUp) and row.text_hash and job.text_hash:
             decision = decision if row.text_hash == job.text_hash else GiveBack()
-        self._set(job.id, error=redact(row.message), error_category=row.category)
+        history = self._history(job, redact(row.message), row.category)
+        self._set(
+            job.id, error=redact(row.message), error_category=row.category, error_history=history
+        )
         if isinstance(decision, GiveUp):
             self._settle(lease, FailureOutcome.FAILED)
             self.counters["exhausted"] += job.attempts >= job.max_attempts
@@ -471,7 +559,7 @@ class FakeQueue:
         is_back, self.last_seen = self.last_seen and self.now < self.last_seen, self.now
         if not is_back:
             return
-        probe_at = self.now + pause_after(self.breaker.failures)
+        probe_at = self.now + pause_after(self.breaker.failures, is_outage=self.breaker.is_outage)
         if self.breaker.probe_at is not None and self.breaker.probe_at > probe_at:
             self.breaker = replace(self.breaker, probe_at=probe_at)
         for job in list(self.jobs.values()):
@@ -503,7 +591,14 @@ class FakeQueue:
             self.counters["exhausted"] += 1
             error = job.error or f"lease expired on {job.lock_owner}"
             category = job.error_category or ErrorCategory.TRANSIENT
-            self._end(job.id, JobStatus.FAILED, error=error, error_category=category)
+            history = job.error_history or self._history(job, error, category)
+            self._end(
+                job.id,
+                JobStatus.FAILED,
+                error=error,
+                error_category=category,
+                error_history=history,
+            )
         else:
             self._back(job.id, delay=decision.delay)
         return RecoveredJob(
@@ -535,9 +630,15 @@ class FakeQueue:
                 text_hash=wish.text_hash,
             )
             self._supersede(wish)
+            if wish.force:
+                self.forced[id_] = 0
             return EnqueueOutcome.CREATED
         by_operator = job.cancelled_by not in (None, BY_QUEUE)
         outcome = on_enqueue(Existing(job.status, job.priority, job.text_hash, by_operator), wish)
+        if outcome is EnqueueOutcome.REVIVED:
+            self.forced.pop(job.id, None)
+        if wish.force:
+            self.forced[job.id] = job.fence
         if outcome is EnqueueOutcome.PROMOTED:
             self._set(job.id, priority=wish.priority)
         elif outcome is EnqueueOutcome.REVIVED:
@@ -589,7 +690,8 @@ class FakeQueue:
         )
 
     def _cancel(self, job_id: str, by: str, reason: str) -> None:
-        self._end(job_id, JobStatus.CANCELLED, cancelled_by=by, error=reason or None)
+        who, why = redact(by), redact(reason) or None
+        self._end(job_id, JobStatus.CANCELLED, cancelled_by=who, error=why)
 
     def _reopen(self, job_id: str, **fields: object) -> None:
         self._set(
@@ -602,10 +704,26 @@ class FakeQueue:
             error=None,
             error_category=None,
             error_stack=None,
-            error_history=(),
             cancelled_by=None,
-            **fields,
+            **{"error_history": (), **fields},
         )
+
+    def _history(self, job: Job, message: str, category: ErrorCategory) -> tuple[str, ...]:
+        entry = {"attempt": job.attempts, "category": category.value, "message": message}
+        return (*job.error_history, json.dumps(entry))[-10:]
+
+    def _note(
+        self, action: OperatorAction, which: JobFilter, count: int, *, reason: str = ""
+    ) -> None:
+        self._record(action, describe_filter(which, reason=reason), count)
+
+    def _record(self, action: OperatorAction, asked: str, count: int) -> None:
+        if self.operator is not None and count:
+            operator = self.operator
+            entry = AuditEntry(
+                uuid4().hex, self.now, operator.actor, action, asked, count, operator.run_id
+            )
+            self.actions.insert(0, entry)
 
     def _batch(self, ids: Sequence[str]) -> LeaseBatch:
         lock_until = max((self.jobs[i].lock_until or self.now for i in ids), default=None)
@@ -695,10 +813,24 @@ class FakeRateLimiter:
         self._follow()
         return take(self.window, self.limits, now_ms=self._now_ms)[1]
 
-    async def hold(self, pause: timedelta) -> None:
+    async def hold(self, pause: timedelta, *, owner: str, said: str) -> Grant:
         self._follow()
-        pause_ms = pause // timedelta(milliseconds=1)
-        self.window = hold(self.window, pause_ms=pause_ms, now_ms=self._now_ms)
+        pause_ms, origin = pause // timedelta(milliseconds=1), Origin(DEFAULT_QUEUE, owner, said)
+        self.window = hold(self.window, pause_ms=pause_ms, now_ms=self._now_ms, origin=origin)
+        return take(self.window, self.limits, now_ms=self._now_ms)[1]
+
+    async def learn(self, allowance: Allowance) -> None:
+        self._follow()
+        self.window = learnt(self.window, allowance, now_ms=self._now_ms)
+
+    async def read(self) -> LimiterState:
+        window = followed(self.window, self.limits, now_ms=self._now_ms)
+        return state_of(window, self.limits, name="default", now_ms=self._now_ms)
+
+    async def clear(self) -> Hold | None:
+        self._follow()
+        ended, self.window = hold_of(self.window, now_ms=self._now_ms), released(self.window)
+        return ended
 
     def _follow(self) -> None:
         self.window = followed(self.window, self.limits, now_ms=self._now_ms)
@@ -706,6 +838,13 @@ class FakeRateLimiter:
     @property
     def _now_ms(self) -> int:
         return int(self.clock().timestamp() * 1000)
+
+
+def _size(value: object) -> int:
+    """As the database counts: each entry of a list with a character between them."""
+    if isinstance(value, list):
+        return sum(1 + len(str(entry)) for entry in value)
+    return len(value) if isinstance(value, str) else 0 if value is None else 16
 
 
 def _unlocked(job: Job) -> dict[str, object]:

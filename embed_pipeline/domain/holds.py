@@ -1,0 +1,77 @@
+"""How long a provider may stop everybody who shares its rate limit, and who passed that on.
+
+A provider that says 429 may say for how long. It is believed, but not for ever: ``Retry-After:
+1000000000`` would stop every queue of the account for 31 years.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+LONGEST_HOLD: Final = timedelta(minutes=15)
+"""As long as the breaker's longest pause: after it one request asks again."""
+MAX_SAID: Final = 200
+HOW_TO_END: Final = "'embed-pipeline limits clear' or the job clear_limits ends it"
+
+
+def clamped(asked: timedelta) -> timedelta:
+    """As much of a pause as is granted; the only place that decides it."""
+    return max(timedelta(0), min(asked, LONGEST_HOLD))
+
+
+def pause_of(seconds: float) -> timedelta | None:
+    """Any number of seconds as a pause; ``None`` for what is none."""
+    if math.isnan(seconds) or seconds < 0:
+        return None
+    if seconds >= timedelta.max.total_seconds():
+        return timedelta.max
+    return timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who passed a pause on to all others."""
+
+    queue: str
+    owner: str
+    said: str
+    """What the provider answered: short, without key and texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nobody gets a request granted before ``until``."""
+
+    since: datetime
+    until: datetime
+    asked: timedelta
+    """What the provider wanted."""
+    origin: Origin | None = None
+    """Unknown where a version wrote it that did not note that."""
+
+    @property
+    def is_clamped(self) -> bool:
+        """The provider wanted more than it got."""
+        return self.asked > LONGEST_HOLD
+
+    def __str__(self) -> str:
+        end = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
+        if self.origin is None:
+            return f"the provider is not asked before {end}; nobody noted why{self._cut}"
+        origin = self.origin
+        said = f': "{origin.said}"' if origin.said else ""
+        by = f"told {origin.owner} of queue {origin.queue} to wait"
+        return f"the provider {by} until {end}{said}{self._cut}"
+
+    @property
+    def _cut(self) -> str:
+        if not self.is_clamped:
+            return ""
+        return f" (it wanted {cut_of(self.asked)})"
+
+
+def cut_of(asked: timedelta) -> str:
+    """In words: how much was wanted, and how much is granted."""
+    wanted = "for ever" if asked == timedelta.max else f"{asked.total_seconds():.0f} s"
+    return f"{wanted}, cut to {LONGEST_HOLD.total_seconds():.0f} s"

@@ -1,0 +1,90 @@
+"""A vector as it is kept: the 32-bit floats that a provider sends and Neo4j stores.
+
+A Python list needs 32 bytes for each number, these need four. So vectors stay bytes from the answer
+of the provider to the statement that writes them: 2,048 of 3,072 dimensions are 25 MB instead of
+200.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final, NewType, cast
+
+Vector = NewType("Vector", bytes)
+"""Numbers of 32 bits in the byte order of the providers, which is that of every machine for which
+the packages of this project are built; its length is not checked."""
+
+BYTES_PER_NUMBER: Final = 4
+NOTHING: Final = Vector(b"")
+"""Stands for what a provider sent where a vector should be, and is none."""
+
+SAMPLED: Final = 16
+"""Numbers of a vector that its print is made of, the first and the last among them."""
+
+_TINY: Final = 14
+_HUGE: Final = 124
+"""Seven bits of the exponent: 2^-99 and 2^121, so that no sum of 4,096 squares leaves a double or
+falls below what an index takes for zero. NaN and infinities have 127."""
+_NOT_HUGE: Final = bytes(b for b in range(256) if b & 127 < _HUGE)
+_ALL_TINY: Final = bytes(b for b in range(256) if b & 127 < _TINY)
+
+
+def vector_of(numbers: Iterable[float]) -> Vector:
+    """Pack numbers; what a 32-bit float cannot hold becomes infinite.
+
+    Raises:
+        TypeError: something is not a number.
+        OverflowError: a whole number is beyond every float.
+    """
+    return Vector(array("f", numbers).tobytes())
+
+
+def numbers_of(vector: Vector) -> list[float]:
+    """Unpack; eight times as large, so for few at a time."""
+    return cast("list[float]", memoryview(vector).cast("f").tolist())
+
+
+def dimensions_of(vector: Vector) -> int:
+    """How many numbers it has."""
+    return len(vector) // BYTES_PER_NUMBER
+
+
+def can_be_found(vector: Vector) -> bool:
+    """Say whether an index takes it: it is finite and not zero.
+
+    Looks at the byte of each number that holds sign and exponent: 2 µs for 1,536 dimensions, where
+    the norm of the numbers takes 30.
+    """
+    exponents = vector[BYTES_PER_NUMBER - 1 :: BYTES_PER_NUMBER]
+    is_finite = not exponents.translate(None, _NOT_HUGE)
+    return is_finite and bool(exponents.translate(None, _ALL_TINY))
+
+
+def print_of(vector: Vector) -> int:
+    """What is stored beside a vector to know it again: 64 bits over ``SAMPLED`` of its numbers.
+
+    Tells whether somebody else has written another vector since; those of two programs or models
+    differ in every number. Measured for a page of 500 with 1,536 dimensions: a sample costs the
+    scan no more than ``size()`` (61 and 68 ms: Neo4j reads an array as a whole anyway), a sum over
+    all numbers 80 ms, and sending all numbers to be hashed here 2,463 ms.
+    """
+    if not vector:
+        return 0
+    size = BYTES_PER_NUMBER
+    last = len(vector) // size - 1
+    starts = (size * (i * last // (SAMPLED - 1)) for i in range(SAMPLED))
+    return _digest(b"".join(vector[start : start + size] for start in starts))
+
+
+def print_of_sample(numbers: Sequence[float] | None) -> int | None:
+    """The print of a stored vector of which only the sample was read."""
+    if not numbers:
+        return None
+    try:
+        return _digest(vector_of(numbers))
+    except (OverflowError, TypeError):
+        return None
+
+
+def _digest(sampled: bytes) -> int:
+    return int.from_bytes(blake2b(sampled, digest_size=8).digest(), "big", signed=True)

@@ -1,0 +1,45 @@
+"""What the doctor says: one line each, and what to do. Needs neither the driver nor a provider."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from embed_pipeline.settings import Settings, warnings
+
+
+class Mark(StrEnum):
+    """How a finding is shown."""
+
+    GOOD = "✓"
+    WARNING = "!"
+    BAD = "✗"
+    SKIPPED = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's table."""
+
+    subject: str
+    mark: Mark
+    detail: str
+    remedy: str = ""
+    exit_code: int = 0
+    examples: tuple[str, ...] = ()
+    """Contents of the graph, which do not belong into a bug report."""
+
+
+def examine_settings(settings: Settings) -> list[Finding]:
+    """What the settings say, and what about them is hardly meant."""
+    limit = "no rate limit"
+    if settings.is_rate_limited:
+        limit = f"{settings.rate_limit_requests} requests per {settings.rate_limit_interval_ms} ms"
+    if settings.tokens_per_minute is not None:
+        limit += f", {settings.tokens_per_minute} tokens per minute"
+    good = Finding(
+        "Settings",
+        Mark.GOOD,
+        f"retention {settings.retention_days} days, lease {settings.lease.total_seconds():g} s, "
+        f"heartbeat {settings.heartbeat.total_seconds():g} s, {limit}, "
+        f"{settings.max_attempts} attempts",
+    )
+    return [good, *(Finding("Settings", Mark.WARNING, text) for text in warnings(settings))]

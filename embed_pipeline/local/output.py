@@ -1,0 +1,94 @@
+"""Printing that can neither fail nor hold anybody up."""
+
+import os
+import queue
+import select
+import threading
+from contextlib import suppress
+from typing import IO, Any, Final
+
+from rich.console import Console
+
+LINES_WAITING: Final = 1_000
+FLUSH_SECONDS: Final = 2.0
+
+
+class Outlet:
+    """A text stream that goes quiet, instead of raising, when nobody can read it any more.
+
+    ``rich`` ends the program when a pipe is broken, and a terminal that was closed raises an
+    ``OSError`` of its own. Both came just when everything had to be stopped.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._is_lost = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def is_gone(self) -> bool:
+        """Say whether the reader of the pipe has ended, or the terminal was closed."""
+        if self._is_lost:
+            return True
+        try:
+            poller = select.poll()
+            poller.register(self._stream.fileno(), 0)
+            return any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0))
+        except (OSError, ValueError):
+            return False
+
+    def write(self, text: str) -> int:
+        """Write, if there is somebody to read it."""
+        if not self._is_lost:
+            try:
+                return self._stream.write(text)
+            except (OSError, ValueError):
+                self._lose()
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if there is somebody to read it."""
+        if not self._is_lost:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._lose()
+
+    def _lose(self) -> None:
+        self._is_lost = True
+        # What is still in the buffer goes nowhere: at the end of the program Python flushes it.
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+class Speaker:
+    """Prints from a thread of its own, for those who must not wait for a reader.
+
+    A pager that is not scrolled, or a stopped terminal, blocks whoever writes to it.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lines: queue.Queue[tuple[str, str | None] | None] = queue.Queue(LINES_WAITING)
+        self._thread = threading.Thread(target=self._print, name="speaker", daemon=True)
+        self._thread.start()
+
+    def say(self, text: str, *, style: str | None = None) -> None:
+        """Print a line soon; dropped if a thousand others wait to be read."""
+        with suppress(queue.Full):
+            self._lines.put_nowait((text, style))
+
+    def close(self) -> None:
+        """Wait for what was said, but not for ever."""
+        with suppress(queue.Full):
+            self._lines.put_nowait(None)
+            self._thread.join(FLUSH_SECONDS)
+
+    def _print(self) -> None:
+        while (line := self._lines.get()) is not None:
+            text, style = line
+            self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,21 @@
+"""The statements that ask a graph what it calls its labels and properties."""
+
+from typing import Final, LiteralString
+
+LABELS: Final[LiteralString] = """
+CALL db.labels() YIELD label
+WHERE NOT label STARTS WITH 'Embed'
+RETURN label ORDER BY label LIMIT 100
+"""
+"""The labels of others."""
+
+COUNT_LABEL: Final[LiteralString] = "MATCH (entity:%label%) RETURN count(entity) AS nodes"
+"""One hit of the count store."""
+
+PROPERTIES: Final[LiteralString] = """
+MATCH (entity:%label%)
+WITH entity LIMIT 1000
+UNWIND keys(entity) AS name
+RETURN name, count(*) AS nodes ORDER BY nodes DESC, name LIMIT 100
+"""
+"""The properties of a thousand nodes of the label; reads no values."""

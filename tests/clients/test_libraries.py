@@ -1,0 +1,96 @@
+"""Other programs through their own code: they write, we embed, they search."""
+
+from typing import Final
+
+from embed_pipeline.domain.coverage import Coverage
+from tests.clients.conftest import LENGTH, Deployment, meaning
+
+TEXTS: Final = {"a": "Ada wrote the first program", "b": "Paris has a tower of iron"}
+QUESTION: Final = "who wrote a program"
+FOREIGN: Final = [1.0] * LENGTH
+"""A vector that nobody made of a text."""
+CHUNK: Final = {
+    "EMBED_ENTITY_LABEL": "Chunk",
+    "EMBED_ENTITY_KEY": "id",
+    "EMBED_ENTITY_TEMPLATE": "{text}",
+}
+
+
+async def models(deployment: Deployment, key: str = "id") -> dict[str, str]:
+    """Which entities carry a vector of ours."""
+    rows = await deployment.graph.run(
+        "MATCH (n) WHERE n.embedding IS NOT NULL RETURN n[$key] AS key, n.embedding_model AS model",
+        key=key,
+    )
+    return {row["key"]: row["model"] for row in rows}
+
+
+async def test_neo4j_graphrag_finds_its_chunks_by_our_vectors(deployment: Deployment) -> None:
+    deployment.set(**CHUNK, EMBED_VECTOR_INDEX="chunks")
+    index = await deployment.init()
+    await deployment.script("graphrag", "write", texts=TEXTS, with_id=True)
+
+    scan, _ = await deployment.embed()
+    vector = meaning(QUESTION)
+    found = await deployment.script("graphrag", "search", index=index, vector=vector)
+
+    assert (index, scan.report.entities) == ("chunks", 2)
+    assert set(await models(deployment)) == set(TEXTS)
+    assert [TEXTS["a"] in content for content in found] == [True]
+
+
+async def test_langchain_finds_texts_by_our_vectors(deployment: Deployment) -> None:
+    deployment.set(**CHUNK)
+    texts = list(TEXTS.values())
+    await deployment.script("langchain", "write", texts=texts, vector=FOREIGN)
+    index = await deployment.init()
+
+    scan, _ = await deployment.embed()
+    vector = meaning(QUESTION)
+    found = await deployment.script("langchain", "search", index=index, vector=vector)
+
+    # Its own index, and its own vectors, which are replaced.
+    assert (index, scan.report.entities) == ("vector", 2)
+    assert set((await models(deployment)).values()) == {"text-embedding-3-small"}
+    assert found == [TEXTS["a"]]
+
+
+async def test_llama_index_finds_texts_by_our_vectors(deployment: Deployment) -> None:
+    deployment.set(**CHUNK)
+    keys = await deployment.script("llama_index", "write", texts=TEXTS, deleted=[], vector=FOREIGN)
+    index = await deployment.init()
+    await deployment.embed()
+    changed = {"a": "Grace wrote a compiler"}
+    await deployment.script("llama_index", "write", texts=changed, deleted=["b"], vector=FOREIGN)
+
+    scan, _ = await deployment.embed()
+    found = await deployment.script("llama_index", "search", vector=meaning("a compiler"))
+
+    assert (keys, index, scan.report.entities) == (["a", "b"], "vector", 1)
+    assert await models(deployment) == {"a": "text-embedding-3-small"}
+    assert found == [changed["a"]]
+
+
+async def test_mcp_neo4j_memory_is_embedded_and_reads_its_graph_as_before(
+    deployment: Deployment,
+) -> None:
+    deployment.set(EMBED_ENTITY_LABEL="Memory", EMBED_ENTITY_TYPE="type")
+    await deployment.init()
+    entities = [
+        {"name": "Ada", "type": "person", "observations": ["wrote a program"]},
+        {"name": "Paris", "type": "city", "observations": []},
+        {"name": "Nobody", "type": "person", "observations": ["does nothing"]},
+    ]
+    visited = [{"source": "Ada", "target": "Paris", "relationType": "VISITED"}]
+    await deployment.script("neo4j_memory", "write", entities=entities, relations=visited)
+    await deployment.embed()
+    more = [{"entityName": "Ada", "observations": ["met Babbage"]}]
+    await deployment.script("neo4j_memory", "change", observations=more, deleted=["Nobody"])
+
+    scan, report = await deployment.embed()
+    after, _ = await deployment.embed()
+    names = await deployment.script("neo4j_memory", "read")
+
+    assert (scan.report.counts[Coverage.STALE], report.completed) == (1, 1)
+    assert (after.report.entities, after.report.counts[Coverage.CURRENT]) == (2, 2)
+    assert names == ["Ada", "Paris"]

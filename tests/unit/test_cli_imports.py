@@ -1,0 +1,72 @@
+"""Commands that talk to nobody do not wait for the packages of those that do."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"dagster", "neo4j", "numpy", "openai", "pandas", "pyarrow", "tiktoken", "wordllama"}
+"""Each takes a tenth of a second or more."""
+SETTINGS = {"asyncio", "dotenv", "psutil", "pydantic"}
+"""What only those load that read settings or processes."""
+RUN = """
+import json, sys
+from embed_pipeline.cli import app
+from typer.testing import CliRunner
+codes = [CliRunner().invoke(app, arguments).exit_code for arguments in json.loads(sys.argv[1])]
+print(json.dumps([codes, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+WALK = """
+import json, typer.main
+from embed_pipeline.cli import app
+
+def walk(command, path):
+    yield [*path, "--help"]
+    for name, below in getattr(command, "commands", {}).items():
+        yield from walk(below, [*path, name])
+
+print(json.dumps(list(walk(typer.main.get_command(app), []))))
+"""
+
+
+def answer(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def loaded(*commands: list[str]) -> tuple[list[int], set[str]]:
+    """The exit codes of commands, and what they have imported together."""
+    codes, names = json.loads(answer(RUN, json.dumps(commands)))
+    return codes, set(names)
+
+
+def test_the_help_of_every_command_loads_neither_settings_nor_driver_nor_provider() -> None:
+    commands = json.loads(answer(WALK))
+
+    codes, names = loaded(*commands)
+
+    assert len(commands) > 30
+    assert set(codes) == {0}
+    assert not names & (HEAVY | SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["doctor", "--settings-only", "--json"], 0),
+        (["neo4j", "status"], 3),
+        (["neo4j", "logs"], 0),
+        (["jobs", "list", "--status", "nonsense"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_that_asks_nobody_loads_neither_driver_nor_provider(
+    command: list[str], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+
+    codes, names = loaded(command)
+
+    assert codes == [code]
+    assert not names & HEAVY
