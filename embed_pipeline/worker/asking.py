@@ -143,11 +143,8 @@ class Asking:
         if self._is_provider_cleared or is_divisible:
             return
         self._is_provider_cleared = True
-        try:
-            await self.probe()
-        except PermanentError as refused:
-            probe = refused
-        else:
+        probe = await self._refusal(self.embedder.prepare(PROBE_WORD))
+        if probe is None:
             return
         if len(items) == 1:
             is_global = _is_same(error, probe)
@@ -162,11 +159,27 @@ class Asking:
             )
 
     async def _is_refused_as(self, probe: PermanentError, item: Item) -> bool:
-        try:
-            await self._granted([item.text])
-        except PermanentError as error:
-            return _is_same(error, probe)
-        return False
+        error = await self._refusal(item.text)
+        return error is not None and _is_same(error, probe)
+
+    async def _refusal(self, text: PreparedText) -> PermanentError | None:
+        """Why the provider refuses this text, if it does; a fault that passes is no answer.
+
+        Raises:
+            OutageError: the provider is down: nobody can tell.
+        """
+        for _ in range(2):
+            try:
+                await self._granted([text])
+            except PermanentError as refused:
+                return refused
+            except RateLimitedError:
+                raise
+            except TransientError as error:
+                await self.raise_if_down(error)
+            else:
+                break
+        return None
 
     async def _in_halves(self, items: Sequence[Item], error: EmbeddingError) -> list[Answer]:
         """An answer for each: a vector, or what is wrong with this text."""

@@ -84,7 +84,8 @@ def stale_vectors(run: Evidence) -> Iterator[str]:
         is_stopped = (uid, version) in run.cancelled and (
             job is None or job["status"] == "cancelled"
         )
-        if not is_right and not is_stopped and uid not in run.special:
+        is_unlucky = job is not None and job["id"] in run.unlucky
+        if not is_right and not is_stopped and not is_unlucky and uid not in run.special:
             status = "was cleaned up" if job is None else f"is {job['status']}"
             kind = "no vector" if entity.get("embedding") is None else "a vector of another text"
             yield f"{uid} version {version} has {kind}; its job {status}"
@@ -158,7 +159,7 @@ def innocents_failed(run: Evidence) -> Iterator[str]:
     failed = {pair[0] for what, pair, word in run.outcomes if what == "fail" and word == "failed"}
     failed |= {job["id"] for job in run.recoveries if job["status"] == "failed"}
     failed |= {id_ for id_, job in run.all_jobs.items() if job["status"] == "failed"}
-    for id_ in sorted(failed):
+    for id_ in sorted(failed - run.unlucky):
         if (uid := run.uid_of.get(id_)) not in run.special:
             job = run.all_jobs.get(id_, {})
             yield f"{uid} failed: {job.get('error_history') or job.get('error')}"
@@ -173,7 +174,11 @@ def poison(run: Evidence) -> Iterator[str]:
             yield f"{uid} is {job and job['status']}"
         elif uid in run.killers and job["attempts"] != job["max_attempts"]:
             yield f"{uid} failed after {job['attempts']} of {job['max_attempts']} attempts"
-        elif uid in run.refused and job["error_category"] != "PERMANENT":
+        elif (
+            uid in run.refused
+            and job["error_category"] != "PERMANENT"
+            and job["id"] not in run.unlucky
+        ):
             yield f"{uid} failed with {job['error_category']}"
 
 

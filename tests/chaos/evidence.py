@@ -49,6 +49,28 @@ class Evidence:
         return {job: sorted(rows, key=lambda row: row["fence"]) for job, rows in found.items()}
 
     @cached_property
+    def unlucky(self) -> frozenset[str]:
+        """Jobs that failed because the drain of their last attempt, made alone, was hurt.
+
+        The queue cannot tell that from a poison, and the harness hurts whom it likes. A lease that
+        it shared, or that the job itself has ended, excuses nothing.
+        """
+        alone = {
+            (event["jobs"][0]["id"], event["jobs"][0]["fence"])
+            for event in self.of("lease")
+            if len(event["jobs"]) == 1
+        }
+        poisoned = {event["who"] for event in self.of("poisoned")}
+        expired = {job["id"] for job in self.recoveries if job["status"] == "failed"}
+        found: set[str] = set()
+        for id_ in expired & self.all_jobs.keys():
+            last = (self.leases.get(id_) or [None])[-1]
+            is_unheard = last is None or last["fence"] < self.all_jobs[id_]["fence"]
+            if is_unheard or ((id_, last["fence"]) in alone and last["who"] not in poisoned):
+                found.add(id_)
+        return frozenset(found)
+
+    @cached_property
     def recoveries(self) -> list[Facts]:
         return [job for event in self.of("recover") for job in event["jobs"]]
 

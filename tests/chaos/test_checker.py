@@ -58,10 +58,13 @@ class Story:
         facts = {"phase": ANSWER, "outcome": ["created"], **facts}
         self.add("write", kind=kind, rows=rows, **facts)
 
-    def leased(self, *, fence: int, attempts: int, until: int | None = None) -> None:
+    def leased(
+        self, *, fence: int, attempts: int, until: int | None = None, is_shared: bool = False
+    ) -> None:
         until = UNTIL * fence if until is None else until
         row = {"id": JOB, "uid": "ada", "version": 1, "fence": fence, "attempts": attempts}
-        self.add("lease", jobs=[{**row, "max": 3, "until": until}])
+        row |= {"max": 3, "until": until}
+        self.add("lease", jobs=[row, {**row, "id": "job-2"}] if is_shared else [row])
 
     def asked(self, what: str, fence: int, outcome: object) -> None:
         """A call about the lease; without an outcome its end is unknown."""
@@ -126,7 +129,24 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("over max", "in the end", lambda s: s.left(fence=4, attempts=4)),
     ("innocent failed", "in the end", lambda s: s.left(fence=1, attempts=1, status="failed")),
     ("innocent failed", "and was retried", lambda s: s.asked("fail", 1, ["failed"])),
-    ("innocent failed", "by recovery", lambda s: s.recovered(late=1, status="failed")),
+    (
+        "innocent failed",
+        "by the expiry of a shared lease",
+        two_things(
+            lambda s: s.leased(fence=2, attempts=2, is_shared=True),
+            lambda s: s.recovered(late=1, status="failed"),
+            lambda s: s.left(fence=2, attempts=2, status="failed"),
+        ),
+    ),
+    (
+        "innocent failed",
+        "because it killed its drain",
+        two_things(
+            lambda s: s.recovered(late=1, status="failed"),
+            lambda s: s.add("poisoned"),
+            lambda s: s.left(fence=1, attempts=1, status="failed"),
+        ),
+    ),
     ("poison", "killer completed", lambda s: s.killers.add("ada")),
     (
         "poison",
@@ -244,6 +264,17 @@ def recovered_after_an_outage(story: Story) -> None:
     story.recovered(late=61_000)
 
 
+def lost_its_last_attempt_to_the_harness(story: Story) -> None:
+    """It was alone, and its drain was killed by nobody's text."""
+    story.events = story.events[:1]
+    for attempt in (1, 2, 3):
+        story.leased(fence=attempt, attempts=attempt)
+    story.recovered(late=1, status="failed")
+    labels = ["EmbedJob", "EmbedFailed"]
+    story.left(fence=3, attempts=3, status="failed", labels=labels)
+    del story.entity["embedding"], story.entity["chaos_writes"]
+
+
 def deleted(story: Story) -> None:
     """The entity is gone; the job tells that it once was."""
     story.written(kind="delete", outcome=None)
@@ -260,6 +291,7 @@ def deleted(story: Story) -> None:
         killed_before_it_knew_of_its_lease,
         cleaned_up,
         recovered_after_an_outage,
+        lost_its_last_attempt_to_the_harness,
         deleted,
     ],
     ids=lambda change: change.__name__,

@@ -155,7 +155,7 @@ async def test_m35_m54_every_ending_of_a_completion_is_a_line_with_job_owner_and
         async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
             return [outcome]
 
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, logger="embed_pipeline"):
         await holder_of_a_lease(Answering()).complete([Completion(OWNED, VECTOR, "hash")])
 
     assert f"job=j owner=run-1/a run=run-1 {outcome.value}" in caplog.messages
@@ -169,7 +169,7 @@ async def test_m35_m54_every_ending_of_a_failure_is_a_line_with_job_owner_and_ru
         async def fail(self, rows: Sequence[Failure]) -> list[FailureOutcome]:
             return [outcome]
 
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, logger="embed_pipeline"):
         await holder_of_a_lease(Answering()).refuse(OWNED, TransientError("oops"))
 
     assert f"job=j owner=run-1/a run=run-1 {outcome.value} TRANSIENT" in caplog.messages

@@ -157,3 +157,43 @@ async def test_a_probe_that_is_answered_with_429_gives_the_jobs_back(queue: Drai
 
     assert await queue.counted() == {"completed": 3}
     assert await queue.attempts() == {1: 3}
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+async def test_a_probe_that_stumbles_once_costs_a_refused_text_nothing_but_a_second_probe(
+    queue: DrainUnderTest, jobs: int
+) -> None:
+    """Else the whole batch would lose an attempt, and its last one would end as TRANSIENT."""
+    await queue.given(jobs - 1)
+    await queue.put_entity("bad", "boom")
+    await queue.admin.enqueue([NewJob("bad", MODEL)])
+    stumbles = [failure(500, "oops", None)]
+
+    def answer(body: dict[str, Any]) -> Response | None:
+        if body["input"] == [PROBE_WORD]:
+            return stumbles.pop() if stumbles else None
+        is_bad = any("boom" in text for text in body["input"])
+        return failure(400, "invalid input", None) if is_bad else None
+
+    queue.provider.answer_with = answer
+
+    await queue.drained()
+
+    bad = await queue.job("bad")
+    assert (bad.error_category, bad.attempts) == (ErrorCategory.PERMANENT, 1)
+    assert (await queue.counted()).get("completed", 0) == jobs - 1
+
+
+async def test_a_probe_that_stays_unanswered_after_a_refusal_is_an_outage(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.given(3)
+    queue.provider.answer_with = lambda body: (
+        failure(503, "down", None)
+        if body["input"] == [PROBE_WORD]
+        else failure(400, "invalid input", None)
+    )
+
+    await queue.drained()
+
+    await assert_nothing_failed(queue, 3)
