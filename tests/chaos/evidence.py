@@ -53,7 +53,7 @@ class Evidence:
         """Jobs that failed because the drain of their last attempt, made alone, was hurt.
 
         The queue cannot tell that from a poison, and the harness hurts whom it likes. A lease that
-        it shared, or that the job itself has ended, excuses nothing.
+        it shared, or that the job itself has ended, excuses nothing; one that nobody heard of does.
         """
         alone = {
             (event["jobs"][0]["id"], event["jobs"][0]["fence"])
@@ -64,9 +64,9 @@ class Evidence:
         expired = {job["id"] for job in self.recoveries if job["status"] == "failed"}
         found: set[str] = set()
         for id_ in expired & self.all_jobs.keys():
-            last = (self.leases.get(id_) or [None])[-1]
-            is_unheard = last is None or last["fence"] < self.all_jobs[id_]["fence"]
-            if is_unheard or ((id_, last["fence"]) in alone and last["who"] not in poisoned):
+            fence = self.all_jobs[id_]["fence"]
+            heard = [lease for lease in self.leases.get(id_, []) if lease["fence"] == fence]
+            if all((id_, fence) in alone and lease["who"] not in poisoned for lease in heard):
                 found.add(id_)
         return frozenset(found)
 
