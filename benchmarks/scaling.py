@@ -21,7 +21,7 @@ from embed_pipeline.store.connection import Connection
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.metrics import Neo4jQueueMetrics
 from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
-from embed_pipeline.store.reconciling import Neo4jReconciler
+from embed_pipeline.store.scan import Neo4jReconciler
 
 BATCH: Final = 100
 TURNS: Final = 24

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory, SchemaError
 from embed_pipeline.domain.figures import Figures, coverage_figures, queue_figures
@@ -20,7 +19,8 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.prices import cost_of
 from embed_pipeline.loopback_server import LoopbackServer, serve_on_loopback
-from embed_pipeline.reading import objectives, read_everything
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.reading import objectives, read_everything
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import connected
 

@@ -1,7 +1,7 @@
 // What a database user of the queue needs on Neo4j Enterprise or Aura, and nothing more.
 //
 // Community Edition has no roles: there every user may do everything, and this file does not run.
-// It could not be tried on Enterprise here; tests/security/test_rights.py checks that it names what
+// It could not be tried on Enterprise here; tests/hostile/security/test_rights.py checks that it names what
 // the statements of the project use, no more and no less, and that Neo4j can read it.
 //
 // 1. An administrator runs "embed-pipeline init", with --with-triggers if triggers are wanted: it

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.ports import JobStore
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
     from embed_pipeline.settings import Settings
-    from embed_pipeline.store.schema_state import InstallReport
+    from embed_pipeline.store.schema.state import InstallReport
     from embed_pipeline.worker.report import DrainReport
 
 Result = TypeVar("Result")
@@ -75,7 +75,7 @@ class Queue:
         Raises:
             ConfigurationError: lists every setting that cannot be used.
         """
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
         from embed_pipeline.settings import load_settings
         from embed_pipeline.store.connection import open_sync_driver
 
@@ -86,7 +86,7 @@ class Queue:
         return queue
 
     def _open(self, driver: Driver, settings: Settings, *, actor: str) -> None:
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
         from embed_pipeline.store.sync_driver import as_async
 
         @asynccontextmanager
@@ -127,7 +127,7 @@ class Queue:
         """
         if tx is None:
             return _done(self._all.enqueue_many(entities, priority=priority, force=force))
-        from embed_pipeline.store.enqueueing import enqueueing_entities
+        from embed_pipeline.store.enqueue import enqueueing_entities
         from embed_pipeline.store.steps import SyncTransaction, run_sync
 
         config, model = self._all.store.config, self._all.settings.model

@@ -9,8 +9,8 @@ from embed_pipeline.defs.border import guarded
 from embed_pipeline.defs.metadata import SHOWN, of_actions, of_coverage, of_queue
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.reading import read_everything
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations.reading import read_everything
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 

@@ -12,7 +12,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.checks import CHECKS, Check, Severity, Subject
 from embed_pipeline.domain.health import Verdict
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.reading import examine_everything
+from embed_pipeline.operations.reading import examine_everything
 
 ASSETS: Final = {
     Subject.QUEUE: METRICS,

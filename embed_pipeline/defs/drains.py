@@ -9,7 +9,6 @@ from typing import Final
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline import wiring
 from embed_pipeline.defs.assets import EMBEDDINGS
 from embed_pipeline.defs.border import op
 from embed_pipeline.defs.config import RunConfig
@@ -17,6 +16,7 @@ from embed_pipeline.defs.metadata import of_errors, plain
 from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
 from embed_pipeline.history.keys import asset_key
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings.secrets import without_secrets
 from embed_pipeline.worker.options import MOST_PER_LEASE, DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending

@@ -16,7 +16,7 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.keys import MAX_KEY_LENGTH
 from embed_pipeline.domain.results import BulkReport
-from embed_pipeline.selecting import job_filter, to_retry
+from embed_pipeline.operations.selection import job_filter, to_retry
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 

@@ -5,8 +5,6 @@ from datetime import timedelta
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline import wiring
-from embed_pipeline.cleaning import clean_up
 from embed_pipeline.defs.assets import EMBEDDINGS
 from embed_pipeline.defs.border import op
 from embed_pipeline.defs.config import RunConfig
@@ -17,12 +15,14 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.results import RecoveredJob
-from embed_pipeline.fitting import find_misfits
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.recovering import recover_all
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.cleanup import clean_up
+from embed_pipeline.operations.fit import find_misfits
+from embed_pipeline.operations.recovery import recover_all
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
-from embed_pipeline.store.purging import described
+from embed_pipeline.store.purge import described
 from embed_pipeline.store.queue import Queue
 
 

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.ports import Embedder
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.connection import Driver, connected
 from embed_pipeline.store.queue import Queue

@@ -2,7 +2,6 @@
 
 import dagster as dg
 
-from embed_pipeline.cleaning import clean_up
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.job_filters import retry_failed_jobs
 from embed_pipeline.defs.jobs import cleanup_expired_jobs
@@ -14,6 +13,7 @@ from embed_pipeline.defs.pruning import (
 )
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.operations.cleanup import clean_up
 
 
 @described(

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import dagster as dg
 
-from embed_pipeline import wiring
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.drains import drain_embed_queue
 from embed_pipeline.defs.resources import Neo4jResource
@@ -16,6 +15,7 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.pacing import JOBS_PER_DRAIN, Start, Wait, decide
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import dagster as dg
 
-from embed_pipeline import wiring
 from embed_pipeline.defs.assets import ACTIONS, EMBEDDINGS, METRICS
 from embed_pipeline.defs.checks import evaluation
 from embed_pipeline.defs.describing import described
@@ -21,9 +20,10 @@ from embed_pipeline.domain.audit import AuditEntry
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.health import Reading, Verdict
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.reading import examine_everything
-from embed_pipeline.recovering import recover_all
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.reading import examine_everything
+from embed_pipeline.operations.recovery import recover_all
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.queue import Queue

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.errors import ConfigurationError, EmbedPipelineError
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.history.frames import empty
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings import load_settings
 
 

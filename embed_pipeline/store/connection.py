@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeAlias
 
-from neo4j import AsyncDriver, AsyncGraphDatabase, GraphDatabase, NotificationMinimumSeverity
-from neo4j import Driver as SyncDriver
-from neo4j import exceptions as neo4j_errors
+from neo4j import (
+    AsyncDriver,
+    AsyncGraphDatabase,
+    Driver as SyncDriver,
+    GraphDatabase,
+    NotificationMinimumSeverity,
+    exceptions as neo4j_errors,
+)
 
 from embed_pipeline.domain.errors import (
     ApocMissingError,

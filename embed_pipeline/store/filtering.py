@@ -9,10 +9,10 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import BulkReport
-from embed_pipeline.store import cypher_admin as cypher
-from embed_pipeline.store.auditing import AuditNote
-from embed_pipeline.store.changes import Change
+from embed_pipeline.store.audit import AuditNote
+from embed_pipeline.store.cypher import admin as cypher
 from embed_pipeline.store.database import Database, Transaction, fetch, to_ms
+from embed_pipeline.store.moves import Change
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 

@@ -10,10 +10,10 @@ from typing import Final
 from embed_pipeline.domain.audit import OperatorAction
 from embed_pipeline.domain.errors import ModelMismatchError, SchemaError
 from embed_pipeline.domain.identity import Identity
-from embed_pipeline.store.auditing import AuditNote
+from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.cypher_admin import READ_STATE, SET_QUEUE
-from embed_pipeline.store.cypher_worker import LOCK_QUEUE
+from embed_pipeline.store.cypher.admin import READ_STATE, SET_QUEUE
+from embed_pipeline.store.cypher.worker import LOCK_QUEUE
 from embed_pipeline.store.database import Database, Transaction, fetch
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.steps import Steps, ask

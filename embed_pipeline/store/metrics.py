@@ -9,10 +9,10 @@ from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.errors import ErrorCategory, SchemaError
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics
-from embed_pipeline.store import cypher_metrics as cypher
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.cypher_admin import COUNT_JOBS, READ_STATE
-from embed_pipeline.store.cypher_former import COUNT_FORMER
+from embed_pipeline.store.cypher import metrics as cypher
+from embed_pipeline.store.cypher.admin import COUNT_JOBS, READ_STATE
+from embed_pipeline.store.cypher.former import COUNT_FORMER
 from embed_pipeline.store.database import (
     Database,
     Transaction,
@@ -22,7 +22,7 @@ from embed_pipeline.store.database import (
     from_ms,
     moment,
 )
-from embed_pipeline.store.queue_state import read_state
+from embed_pipeline.store.switch import read_state
 
 
 @dataclass(frozen=True, slots=True)

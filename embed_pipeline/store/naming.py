@@ -7,7 +7,7 @@ from typing import Final, LiteralString, cast
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
-from embed_pipeline.store.cypher_entity import (
+from embed_pipeline.store.cypher.entity import (
     BEGINNING_OF_VALUE,
     READABLE_TEXT,
     SAMPLE_OF_VECTOR,

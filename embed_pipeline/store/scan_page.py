@@ -14,10 +14,10 @@ from embed_pipeline.domain.coverage import MOST_EXAMPLES
 from embed_pipeline.domain.keys import KeyValue, Unfit, is_negative_zero
 from embed_pipeline.domain.text import LONGEST_TEXT, pages_by_size, share_of
 from embed_pipeline.domain.vector import SAMPLED
-from embed_pipeline.store import cypher_reconcile as cypher
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import reconcile as cypher
 from embed_pipeline.store.database import Database, Transaction, fetch
-from embed_pipeline.store.loading import ANY_LENGTH
+from embed_pipeline.store.load import ANY_LENGTH
 from embed_pipeline.store.naming import for_shape
 
 SMALLEST: Final = float("-inf")

@@ -7,11 +7,11 @@ from embed_pipeline.domain.keys import uid_of
 from embed_pipeline.domain.results import Hit
 from embed_pipeline.domain.text import LONGEST_TEXT, render_for, share_of
 from embed_pipeline.domain.vector import Vector, numbers_of
-from embed_pipeline.store import cypher_search as cypher
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import search as cypher
 from embed_pipeline.store.database import Database, fetch
-from embed_pipeline.store.loading import ANY_LENGTH
+from embed_pipeline.store.load import ANY_LENGTH
 from embed_pipeline.store.naming import for_shape
 
 CANDIDATES_PER_HIT: Final = 10

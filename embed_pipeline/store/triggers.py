@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 
-from neo4j import Record
-from neo4j import exceptions as neo4j_errors
+from neo4j import Record, exceptions as neo4j_errors
 
 from embed_pipeline.domain.errors import ApocMissingError
 from embed_pipeline.domain.keys import LARGEST_EXACT, MAX_KEY_LENGTH
-from embed_pipeline.store import cypher_trigger as cypher
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import trigger as cypher
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.naming import for_queue, for_shape, name_for
 

@@ -4,8 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.errors import ErrorCategory
@@ -13,7 +12,7 @@ from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.lifecycle import GiveUp, Retry, after_expiry, after_failure
-from tests.queue_harness import LEASE, Neo4jUnderTest, assert_consistent
+from tests.support.queue_harness import LEASE, Neo4jUnderTest, assert_consistent
 
 SECOND = timedelta(seconds=1)
 PENDING, PROCESSING, FAILED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.FAILED

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.vector import vector_of
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.search import search_entities
 from tests.clients.conftest import Deployment, meaning

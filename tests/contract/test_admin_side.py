@@ -16,7 +16,7 @@ from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
-from tests.queue_harness import MODEL, hash_for
+from tests.support.queue_harness import MODEL, hash_for
 
 PENDING, PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 CREATED, PRESENT = EnqueueOutcome.CREATED, EnqueueOutcome.PRESENT

@@ -15,8 +15,8 @@ import pytest
 from embed_pipeline.defs import upkeep
 from embed_pipeline.settings import Settings, load_settings
 from tests.conftest import TestServer
-from tests.openai_server import KEY, OpenAIServer, openai_server
-from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+from tests.support.openai_server import KEY, OpenAIServer, openai_server
+from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
 NOBODY = "http://127.0.0.1:9/v1"
 A_MOMENT = timedelta(minutes=1)

@@ -18,7 +18,7 @@ from embed_pipeline.domain.health import CHECKS, Severity
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import Deployment, SensorUnderTest, fresh_definitions
-from tests.queue_harness import MODEL, NUMBERS
+from tests.support.queue_harness import MODEL, NUMBERS
 
 HOSTILE = "<script>&\"'\x00\x1b]]>"
 SVG = "{http://www.w3.org/2000/svg}"

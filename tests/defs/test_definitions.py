@@ -16,7 +16,7 @@ import embed_pipeline.defs as defs_folder
 from embed_pipeline.defs.history import history_asset
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import fresh_definitions
-from tests.project import BIN, Project, make_project
+from tests.support.project import BIN, Project, make_project
 
 GIVEN = {
     "interval": timedelta(minutes=1),

@@ -16,11 +16,11 @@ from embed_pipeline.defs.runs import MAX_RUNTIME_TAG, WORKER_TAG, is_gone
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.probe import PROBE_WORD
-from tests.dagster_results import figures, problem
 from tests.defs.conftest import Deployment, SensorUnderTest
-from tests.drain_harness import until
-from tests.openai_server import KEY, OpenAIServer, but_not_to_the_probe, failure
-from tests.queue_harness import DIMENSIONS, MODEL
+from tests.support.dagster_results import figures, problem
+from tests.support.drain_harness import until
+from tests.support.openai_server import KEY, OpenAIServer, but_not_to_the_probe, failure
+from tests.support.queue_harness import DIMENSIONS, MODEL
 
 UIDS = ("a", "b", "c", "d", "e")
 AT_ONCE_TO_THE_END = {"linger_seconds": 0}

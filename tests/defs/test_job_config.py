@@ -5,8 +5,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.dagster_results import problem
 from tests.defs.conftest import Deployment, fresh_definitions
+from tests.support.dagster_results import problem
 
 SELECTION = {
     "preview": "Bool",

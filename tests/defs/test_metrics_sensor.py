@@ -14,7 +14,7 @@ from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from tests.defs.conftest import Deployment, Now, SensorUnderTest
-from tests.queue_harness import LEASE, MODEL, Neo4jUnderTest
+from tests.support.queue_harness import LEASE, MODEL, Neo4jUnderTest
 
 BEFORE_ANY_SCAN = [check.name for check in CHECKS if check.subject is not Subject.EMBEDDINGS]
 ONE_TICK = timedelta(minutes=1)

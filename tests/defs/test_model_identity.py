@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from embed_pipeline import doctor, wiring
 from embed_pipeline.defs import drains
+from embed_pipeline.devserver.dev import prepare_database
+from embed_pipeline.devserver.output import Speaker
 from embed_pipeline.domain.errors import ModelMismatchError, SchemaError
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.local.dev import prepare_database
-from embed_pipeline.local.output import Speaker
+from embed_pipeline.operations import doctor, wiring
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.connection import connected
-from tests.dagster_results import figures, problem
 from tests.defs.conftest import Deployment, SensorUnderTest
-from tests.openai_server import OpenAIServer
-from tests.queue_harness import DIMENSIONS, MODEL
+from tests.support.dagster_results import figures, problem
+from tests.support.openai_server import OpenAIServer
+from tests.support.queue_harness import DIMENSIONS, MODEL
 
 OTHER = {"EMBEDDING_MODEL": "other-model"}
 BOTH = (

@@ -23,8 +23,8 @@ from dagster._core.test_utils import freeze_time
 
 from embed_pipeline.defs.pruning import PRUNED, TICKING, old_runs, repository_of
 from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG
-from tests.dagster_results import figures
 from tests.defs.conftest import Deployment, fresh_definitions
+from tests.support.dagster_results import figures
 
 Status = dg.DagsterRunStatus
 METRICS = dg.AssetKey("embed_queue_metrics")

@@ -10,7 +10,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB
 from embed_pipeline.defs.sensors import drain_canceled, drain_failed
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.wiring import owner_of
+from embed_pipeline.operations.wiring import owner_of
 from tests.defs.conftest import Deployment, SensorUnderTest
 
 

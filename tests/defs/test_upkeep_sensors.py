@@ -11,7 +11,7 @@ import pytest
 from embed_pipeline.defs import upkeep
 from embed_pipeline.domain.job import JobStatus
 from tests.defs.conftest import Deployment, Now, SensorUnderTest
-from tests.queue_harness import LEASE, Neo4jUnderTest
+from tests.support.queue_harness import LEASE, Neo4jUnderTest
 
 INTERVAL = timedelta(minutes=1)
 OWNER = "run-of-the-dead/host/7"

@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterator
 import pytest
 from neo4j import Driver, GraphDatabase
 
-from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.devserver.temporary import temporary_server
 from tests.conftest import QUICK, SMALL
-from tests.openai_server import KEY, OpenAIServer, but_not_to_the_probe, failure, openai_server
-from tests.project import Project
+from tests.support.openai_server import (
+    KEY,
+    OpenAIServer,
+    but_not_to_the_probe,
+    failure,
+    openai_server,
+)
+from tests.support.project import Project
 
 ENTITIES = 329
 DIMENSIONS = 256

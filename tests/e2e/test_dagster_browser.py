@@ -9,11 +9,11 @@ from playwright.sync_api import expect
 
 from embed_pipeline.defs.drains import DrainConfig
 from embed_pipeline.defs.job_filters import CancelConfig, RetryConfig
-from tests.browser import NAMES, DagsterPages, browser, find_chromium
 from tests.conftest import TestServer
-from tests.dagster_deployment import Deployment, deployment
-from tests.openai_server import openai_server
-from tests.project import make_project
+from tests.support.browser import NAMES, DagsterPages, browser, find_chromium
+from tests.support.dagster_deployment import Deployment, deployment
+from tests.support.openai_server import openai_server
+from tests.support.project import make_project
 
 METRICS = "embed_queue_metrics"
 EMBEDDINGS = "entity_embeddings"

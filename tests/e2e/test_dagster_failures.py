@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from tests.conftest import TestServer
-from tests.dagster_deployment import Deployment, deployment, processes_of, worker_pid
-from tests.openai_server import openai_server
-from tests.project import BIN, ROOT, make_project
+from tests.support.dagster_deployment import Deployment, deployment, processes_of, worker_pid
+from tests.support.openai_server import openai_server
+from tests.support.project import BIN, ROOT, make_project
 
 DRAIN = "drain_embed_queue"
 WATCH = "watch_orphans"

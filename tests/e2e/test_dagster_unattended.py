@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import TestServer
-from tests.dagster_deployment import Deployment, deployment, worker_pid
-from tests.dagster_graphql import Check, Run, Tick
-from tests.openai_server import OpenAIServer, openai_server
-from tests.project import make_project
+from tests.support.dagster_deployment import Deployment, deployment, worker_pid
+from tests.support.dagster_graphql import Check, Run, Tick
+from tests.support.openai_server import OpenAIServer, openai_server
+from tests.support.project import make_project
 
 DRAIN = "drain_embed_queue"
 METRICS = "embed_queue_metrics"

@@ -8,14 +8,14 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner
 
-from embed_pipeline import doctor, support, wiring
-from embed_pipeline.cli import app
-from embed_pipeline.doctor import Finding, Mark
+from embed_pipeline.cli.app import app
+from embed_pipeline.operations import doctor, support, wiring
+from embed_pipeline.operations.doctor import Finding, Mark
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.connection import connected
 from embed_pipeline.store.search import search_entities
 from tests.conftest import TestServer
-from tests.queue_harness import DIMENSIONS, MODEL, VECTOR, Neo4jUnderTest
+from tests.support.queue_harness import DIMENSIONS, MODEL, VECTOR, Neo4jUnderTest
 
 
 @pytest.fixture

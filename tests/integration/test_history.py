@@ -26,8 +26,8 @@ from embed_pipeline.history.export import export_day
 from embed_pipeline.settings import load_settings
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.conftest import TestServer
-from tests.generated_history import FIRST, delete, insert, make_home, readings
-from tests.queue_harness import Neo4jUnderTest
+from tests.support.generated_history import FIRST, delete, insert, make_home, readings
+from tests.support.queue_harness import Neo4jUnderTest
 
 TODAY = datetime(2026, 11, 16, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -21,12 +21,12 @@ import pytest
 from neo4j import Driver, GraphDatabase, Record
 from neo4j.exceptions import AuthError, ClientError, Neo4jError
 
-from embed_pipeline.local.config import ALLOWED_PROCEDURES
-from embed_pipeline.local.errors import LocalServerError
-from embed_pipeline.local.jars import ensure_jars
-from embed_pipeline.local.neo4j_server import Neo4jServer
-from embed_pipeline.local.ports import free_port
-from embed_pipeline.local.shell import shell
+from embed_pipeline.devserver.config import ALLOWED_PROCEDURES
+from embed_pipeline.devserver.errors import LocalServerError
+from embed_pipeline.devserver.jars import ensure_jars
+from embed_pipeline.devserver.neo4j_server import Neo4jServer
+from embed_pipeline.devserver.ports import free_port
+from embed_pipeline.devserver.shell import shell
 from tests.conftest import QUICK, SMALL
 
 

@@ -21,18 +21,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from embed_pipeline import prometheus
+from embed_pipeline.devserver.ports import free_port
 from embed_pipeline.domain.errors import SchemaError, UnreachableError
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
 from embed_pipeline.domain.health import Reading
 from embed_pipeline.domain.job import JobStatus, NewJob
-from embed_pipeline.local.ports import free_port
 from embed_pipeline.loopback_server import LOOPBACK
-from embed_pipeline.reading import objectives
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations.reading import objectives
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings, load_settings
 from tests.conftest import TestServer
-from tests.project import ROOT, Project
-from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+from tests.support.project import ROOT, Project
+from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "embed-queue.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"

@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from embed_pipeline.cli_entities import scan
+from embed_pipeline.cli.entities import scan
 from embed_pipeline.domain.coverage import Coverage, CoverageKey, CoverageReport
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.queue import open_queue
-from tests.queue_harness import MODEL, NUMBERS, Neo4jUnderTest
+from tests.support.queue_harness import MODEL, NUMBERS, Neo4jUnderTest
 
 SETTINGS = cast("Settings", SimpleNamespace(model=MODEL))
 

@@ -14,11 +14,11 @@ from embed_pipeline.domain.figures import queue_figures
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.job import JobStatus, NewJob
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.identity import read_identity
 from embed_pipeline.store.queue import Queue, open_queue
-from tests.queue_harness import DIMENSIONS, LEASE, MODEL, Neo4jUnderTest
+from tests.support.queue_harness import DIMENSIONS, LEASE, MODEL, Neo4jUnderTest
 
 OURS = Identity.of(EntityShape(), provider="openai", model=MODEL, dimensions=DIMENSIONS)
 OTHERS = {

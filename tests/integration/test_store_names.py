@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final, LiteralString
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from neo4j import Driver, GraphDatabase
 from neo4j.exceptions import CypherSyntaxError
 
@@ -19,9 +18,9 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.naming import for_queue, for_shape, quoted
 from embed_pipeline.store.sample import count_entities, load_graph
 from embed_pipeline.store.search import search_entities
-from tests.bad_input.hostile import ODD_NAMES, REFUSED_NAMES
 from tests.conftest import TestServer
-from tests.queue_harness import MODEL, VECTOR, Neo4jUnderTest
+from tests.hostile.bad_input.hostile import ODD_NAMES, REFUSED_NAMES
+from tests.support.queue_harness import MODEL, VECTOR, Neo4jUnderTest
 
 ACME: Final = "acme"
 EXAMPLES: Final = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "10"))

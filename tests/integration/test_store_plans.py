@@ -12,32 +12,34 @@ from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.store import (
-    adopting,
+    adopt as adopting,
     adoption,
-    completing,
-    cypher_admin,
-    cypher_adopt,
-    cypher_audit,
-    cypher_entity,
-    cypher_metrics,
-    cypher_purge,
-    cypher_reconcile,
-    cypher_worker,
+    complete as completing,
     database,
     entity_readings,
     filtering,
     job_store,
-    leasing,
-    loading,
-    reconciling,
-    recovering,
+    lease as leasing,
+    load as loading,
+    recover as recovering,
+    scan as reconciling,
     scan_page,
     steps,
     transactions,
 )
+from embed_pipeline.store.cypher import (
+    admin as cypher_admin,
+    adopt as cypher_adopt,
+    audit as cypher_audit,
+    entity as cypher_entity,
+    metrics as cypher_metrics,
+    purge as cypher_purge,
+    reconcile as cypher_reconcile,
+    worker as cypher_worker,
+)
 from embed_pipeline.store.naming import for_shape
 from tests.integration.test_queue_races import given_many
-from tests.queue_harness import LEASE, MODEL, SHAPE, VECTOR, Neo4jUnderTest, hash_for
+from tests.support.queue_harness import LEASE, MODEL, SHAPE, VECTOR, Neo4jUnderTest, hash_for
 
 SCANS = ("AllNodesScan", "NodeByLabelScan", "Sort", "Top", "CartesianProduct", "PartialSort")
 

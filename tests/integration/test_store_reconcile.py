@@ -14,7 +14,7 @@ from embed_pipeline.domain.results import Completion
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.queue import open_queue
-from tests.queue_harness import DIMENSIONS, MODEL, NUMBERS, VECTOR, Neo4jUnderTest
+from tests.support.queue_harness import DIMENSIONS, MODEL, NUMBERS, VECTOR, Neo4jUnderTest
 
 PENDING, COMPLETED = JobStatus.PENDING, JobStatus.COMPLETED
 

@@ -11,18 +11,18 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from embed_pipeline import cli_base, drain_display
-from embed_pipeline.cli import app
-from embed_pipeline.cli_base import age, as_plain, confirm, duration, safe
-from embed_pipeline.cli_drain import report_rows
-from embed_pipeline.cli_queue import status_rows
+from embed_pipeline.cli import base as cli_base, drain_display
+from embed_pipeline.cli.app import app
+from embed_pipeline.cli.base import age, as_plain, confirm, duration, safe
+from embed_pipeline.cli.drain import report_rows
+from embed_pipeline.cli.drain_display import DrainDisplay, Outlook, Progress
+from embed_pipeline.cli.queue import status_rows
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics, QueueState
 from embed_pipeline.domain.results import FailureOutcome
-from embed_pipeline.drain_display import DrainDisplay, Outlook, Progress
 from embed_pipeline.worker.report import DrainReport, Ending
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -2,8 +2,7 @@
 
 from datetime import timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.rate_window import (

@@ -4,8 +4,7 @@ import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, pause_after

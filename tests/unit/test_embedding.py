@@ -26,7 +26,7 @@ from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.embedding.openai import OpenAIEmbedder
 from embed_pipeline.embedding.retry_after import retry_after
 from embed_pipeline.worker.batching import judge_answer
-from tests.openai_server import KEY, OpenAIServer, failure, openai_server
+from tests.support.openai_server import KEY, OpenAIServer, failure, openai_server
 
 
 async def embed(embedder: Embedder, *texts: str) -> list[list[float]]:

@@ -10,7 +10,7 @@ from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
 from embed_pipeline.history.failures import Kind
 from embed_pipeline.worker.report import DrainReport
-from tests.project import ROOT
+from tests.support.project import ROOT
 from tests.unit.test_domain_figures import BUSY, PAID
 
 COLUMNS = {

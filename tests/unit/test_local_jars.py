@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from embed_pipeline.local import jars as jars_module
-from embed_pipeline.local.errors import LocalServerError
-from embed_pipeline.local.jar_lock import LOCK_FILE, Jar, JarLock, read_lock
-from embed_pipeline.local.jars import TEMPORARY_PREFIX, ensure_jars, is_installed
+from embed_pipeline.devserver import jars as jars_module
+from embed_pipeline.devserver.errors import LocalServerError
+from embed_pipeline.devserver.jar_lock import LOCK_FILE, Jar, JarLock, read_lock
+from embed_pipeline.devserver.jars import TEMPORARY_PREFIX, ensure_jars, is_installed
 from tests.conftest import LOCK_2026
 
 CONTENTS = {name: name.encode() * 1000 for name in ("kernel", "bolt", "cypher", "values")}

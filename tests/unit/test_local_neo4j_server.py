@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.local import process
-from embed_pipeline.local.config import Memory, home_argument, write_config
-from embed_pipeline.local.errors import LocalServerError
-from embed_pipeline.local.files import write_private
-from embed_pipeline.local.home import ServerHome
-from embed_pipeline.local.java import check_java
-from embed_pipeline.local.neo4j_server import Neo4jServer
-from embed_pipeline.local.ports import check_port, free_port
-from embed_pipeline.local.shell import statements
-from tests.project import ROOT
+from embed_pipeline.devserver import process
+from embed_pipeline.devserver.config import Memory, home_argument, write_config
+from embed_pipeline.devserver.errors import LocalServerError
+from embed_pipeline.devserver.files import write_private
+from embed_pipeline.devserver.home import ServerHome
+from embed_pipeline.devserver.java import check_java
+from embed_pipeline.devserver.neo4j_server import Neo4jServer
+from embed_pipeline.devserver.ports import check_port, free_port
+from embed_pipeline.devserver.shell import statements
+from tests.support.project import ROOT
 
 SLEEP = "import sys, time; print('ready', flush=True); time.sleep(600)"
 

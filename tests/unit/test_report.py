@@ -8,7 +8,7 @@ import pytest
 
 from embed_pipeline.report.answers import Answer, answers
 from embed_pipeline.report.source import History, arrived, completed
-from tests.history_sample import MODEL, NOW, failure, history, index_of, readings
+from tests.support.history_sample import MODEL, NOW, failure, history, index_of, readings
 
 CALM = {
     "pending": 0,

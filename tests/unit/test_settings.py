@@ -1,14 +1,14 @@
-"""What the settings mean together; the values that each refuses are in tests/bad_input."""
+"""What the settings mean together; the values that each refuses are in tests/hostile/bad_input."""
 
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings, load_settings, warnings
 
 RETENTION = "EMBED_JOB_RETENTION_DAYS"

@@ -22,7 +22,7 @@ from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.parts import Parts
 from embed_pipeline.worker.report import DrainReport, Ending
-from tests.drain_harness import until
+from tests.support.drain_harness import until
 
 MODEL = "mock-model"
 PAUSE = timedelta(seconds=1) / 64

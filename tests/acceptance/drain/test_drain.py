@@ -24,9 +24,9 @@ from embed_pipeline.worker import engine, intake, processing, recovery
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import Ending
-from tests.drain_harness import DrainUnderTest, until
-from tests.openai_server import but_not_to_the_probe, failure, most_in_any_window, vectors
-from tests.queue_harness import MODEL
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.openai_server import but_not_to_the_probe, failure, most_in_any_window, vectors
+from tests.support.queue_harness import MODEL
 
 SECOND = timedelta(seconds=1)
 

@@ -15,8 +15,8 @@ from embed_pipeline.domain.probe import PROBE_WORD
 from embed_pipeline.store.queue import open_queue
 from embed_pipeline.testing.memory import FakeClock
 from embed_pipeline.worker.report import DrainReport, Ending
-from tests.drain_harness import DrainUnderTest, until
-from tests.openai_server import failure, vectors
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.openai_server import failure, vectors
 
 JOBS = 1_000
 HOUR = timedelta(hours=1)

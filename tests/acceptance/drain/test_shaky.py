@@ -17,8 +17,8 @@ from embed_pipeline.domain.results import Beat
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.worker import engine, outage
 from embed_pipeline.worker.report import Ending
-from tests.drain_harness import DrainUnderTest, until
-from tests.openai_server import failure
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.openai_server import failure
 
 SECOND = timedelta(seconds=1)
 
