@@ -14,7 +14,7 @@ from embed_pipeline.domain.models import Provider
 from embed_pipeline.settings import load_settings
 from embed_pipeline.settings.load import variables
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 # Written in pieces, so that this file does not find itself.
 MACHINE = re.compile(

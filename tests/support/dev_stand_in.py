@@ -1,7 +1,7 @@
 """``embed-pipeline dev`` as it is, with ``tests.support.dagster_stand_in`` in the place of Dagster.
 
-``python -m tests.support.dev_stand_in dev --port 3000``. Dagster takes half a minute to start, and how
-everything ends does not depend on it. The database is not prepared: none is needed.
+``python -m tests.support.dev_stand_in dev --port 3000``. Dagster takes half a minute to start, and
+how everything ends does not depend on it. The database is not prepared: none is needed.
 """
 
 import sys

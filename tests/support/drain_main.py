@@ -1,4 +1,6 @@
-"""A drain in a process of its own: ``python -m tests.support.drain_main '{"jobs_per_request": 1}'``.
+"""A drain in a process of its own.
+
+``python -m tests.support.drain_main '{"jobs_per_request": 1}'``
 
 Settings come from the environment, options of the drain from the argument (durations in seconds);
 the report goes to standard output as JSON, with the ports that it talked to, and

@@ -1,7 +1,8 @@
 """Hurts the queue in every way it claims to survive, and judges what is left.
 
-``python -m tests.proof.chaos --seeds 1,2`` runs 10,000 jobs per seed, with ``--small`` 500. ``--mutant
-NAME`` takes a guard out first and must end with violations; ``--mutants`` tries all of them.
+``python -m tests.proof.chaos --seeds 1,2`` runs 10,000 jobs per seed, with ``--small`` 500.
+``--mutant NAME`` takes a guard out first and must end with violations; ``--mutants`` tries all of
+them.
 """
 
 import argparse
