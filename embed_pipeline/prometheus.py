@@ -1,6 +1,5 @@
 """The queue's figures for Prometheus, read when somebody asks."""
 
-import asyncio
 import logging
 import threading
 import time
@@ -20,6 +19,7 @@ from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.prices import cost_of
 from embed_pipeline.loopback_server import LoopbackServer, serve_on_loopback
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
 from embed_pipeline.operations.reading import objectives, read_everything
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import connected
@@ -223,7 +223,7 @@ def read(settings: Settings) -> Reading:
         async with connected(wiring.connection(settings)) as driver:
             return await read_everything(driver, settings)
 
-    return asyncio.run(work())
+    return finish(work())
 
 
 def serve(settings: Settings, *, port: int) -> tuple[LoopbackServer, threading.Thread]:

@@ -47,9 +47,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
     """Do ``work`` with a driver; its errors become messages."""
-    import asyncio
-
     from embed_pipeline.operations import wiring
+    from embed_pipeline.operations.blocking import finish
     from embed_pipeline.settings import load_settings
     from embed_pipeline.store.connection import connected
 
@@ -59,7 +58,7 @@ def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Resu
         async with connected(wiring.connection(settings)) as driver:
             return await work(driver, settings)
 
-    return asyncio.run(run())
+    return finish(run())
 
 
 def with_queue(
@@ -69,9 +68,8 @@ def with_queue(
 
     What it changes is recorded as done by whoever typed the command.
     """
-    import asyncio
-
     from embed_pipeline.operations import wiring
+    from embed_pipeline.operations.blocking import finish
     from embed_pipeline.settings import load_settings
 
     settings = load_settings()
@@ -80,7 +78,7 @@ def with_queue(
         async with wiring.opened_queue(settings, for_drain=for_vectors) as queue:
             return await work(queue.acting_as(operator()), settings)
 
-    return asyncio.run(run())
+    return finish(run())
 
 
 def warn_about(settings: Settings) -> None:

@@ -33,8 +33,7 @@ def doctor(
     settings = load_settings()
     findings = examine_settings(settings)
     if not settings_only:
-        import asyncio
-
+        from embed_pipeline.operations.blocking import finish
         from embed_pipeline.operations.doctor import examine
 
         async def collect() -> None:
@@ -42,7 +41,7 @@ def doctor(
                 findings.append(finding)
 
         with console.status("Looking"):
-            asyncio.run(collect())
+            finish(collect())
     if json:
         print_json(
             [{**as_plain(finding), "mark": finding.mark.name.lower()} for finding in findings]

@@ -51,9 +51,8 @@ def drain(
     flight, everything else is given back. Exit code 1: nothing can work until somebody acts, or
     nothing was completed and something failed.
     """
-    import asyncio
-
     from embed_pipeline.operations import wiring
+    from embed_pipeline.operations.blocking import finish
     from embed_pipeline.settings import load_settings
 
     settings = load_settings()
@@ -67,7 +66,7 @@ def drain(
         max_time=None if max_seconds is None else timedelta(seconds=max_seconds),
         requests_at_once=concurrency or options.requests_at_once,
     )
-    report = asyncio.run(_drain(settings, options, is_live=is_screen() and not verbose))
+    report = finish(_drain(settings, options, is_live=is_screen() and not verbose))
     if report.fault:
         raise EmbedPipelineError(report.fault)
 

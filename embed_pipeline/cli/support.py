@@ -19,13 +19,12 @@ def support(
 
     Without secrets, texts and names of entities. Works also when Neo4j is down.
     """
-    import asyncio
-
+    from embed_pipeline.operations.blocking import finish
     from embed_pipeline.operations.support import write_archive
 
     file = out or Path(f"embed-pipeline-support-{datetime.now(UTC):%Y%m%d-%H%M%S}.zip")
     with console.status("Looking"):
-        names = asyncio.run(write_archive(file))
+        names = finish(write_archive(file))
     for name in names:
         console.print(f"  {name}")
     console.print(f"✓ {file}; please look through it before you send it", soft_wrap=True)

@@ -1,6 +1,5 @@
 """``embed-pipeline dev``: everything on this machine, from one command to one Ctrl-C."""
 
-import asyncio
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +21,7 @@ from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.identity import CHANGE_MODEL
 from embed_pipeline.domain.printable import printable
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
 from embed_pipeline.paths import dagster_home, project_dir, state_dir
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import connected
@@ -126,7 +126,7 @@ def prepare_database(settings: Settings, speaker: Speaker, *, change_model: bool
                     speaker.say(f"▸ Sample graph: {loaded} entities")
 
     try:
-        asyncio.run(main())
+        finish(main())
     except SchemaError as error:
         # The server that 'init' would need ends with this session.
         raise type(error)(str(error).replace(CHANGE_MODEL, CHANGE_FROM_HERE)) from None

@@ -11,7 +11,6 @@
     ├── QueueError                      1
     │   ├── InvalidJobError                a key part is empty, too long or of the wrong type
     │   ├── JobNotFoundError               no job has this id
-    │   ├── LeaseLostError                 the fence of this lease is no longer current
     │   ├── TransitionRefusedError         the table of transitions does not have this move
     │   ├── ApocMissingError               the server lacks a procedure that this needs
     │   ├── TooMuchAtOnceError             no time or memory for so many entities: ask for fewer
@@ -105,10 +104,6 @@ class InvalidJobError(QueueError):
 
 class JobNotFoundError(QueueError):
     """No job has this id."""
-
-
-class LeaseLostError(QueueError):
-    """The job has been leased again, cancelled, recovered or deleted."""
 
 
 class TransitionRefusedError(QueueError):

@@ -1,8 +1,6 @@
 """What fails, and why: failed jobs grouped by the fingerprint of their error."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Final
@@ -15,6 +13,7 @@ from embed_pipeline.domain.fingerprint import fingerprint
 from embed_pipeline.domain.job import Job, JobStatus
 from embed_pipeline.history.moments import Moment, to_time
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.queue import Queue
 
@@ -92,9 +91,7 @@ def failures(
                     kinds[key] = kinds[key].joined(kind) if key in kinds else kind
         return list(kinds.values())
 
-    # In a thread of its own, because a notebook's loop is already running.
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return _frame(thread.submit(lambda: asyncio.run(work())).result())
+    return _frame(finish(work()))
 
 
 async def _jobs(queue: Queue, which: JobFilter) -> AsyncIterator[Job]:

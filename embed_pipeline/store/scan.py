@@ -6,7 +6,7 @@ again at any cursor: a page that is done twice enqueues nothing twice.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, LiteralString
 from uuid import uuid4
@@ -65,16 +65,6 @@ class Neo4jReconciler(ScanRecord):
 
     audit_id: str = field(default_factory=lambda: uuid4().hex)
     """Names the scan in the audit, whose pages are one action."""
-
-    async def pages(
-        self, *, after: KeyValue = "", limit: int = PAGE
-    ) -> AsyncIterator[ReconcilePage]:
-        """Scan everything from ``after`` on."""
-        cursor: KeyValue | None = after
-        while cursor is not None:
-            page = await self.page(after=cursor, limit=limit)
-            yield page
-            cursor = page.cursor
 
     async def adopt(self, *, after: str) -> str | None:
         """Put right a page of the jobs that others wrote or edited; where the next one begins."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, LiteralString, Protocol
+from typing import Any, LiteralString
 
 from neo4j import AsyncDriver, AsyncManagedTransaction
 
@@ -14,6 +14,7 @@ from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob, NewJob
+from embed_pipeline.domain.keys import KeyValue
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.metrics import COUNTERS
 from embed_pipeline.domain.rate_window import RateLimits
@@ -25,6 +26,7 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.limiter import Neo4jRateLimiter
 from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.queue import Queue, open_queue
+from embed_pipeline.store.scan import Neo4jReconciler
 from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
 
 MODEL = "test-model"
@@ -48,22 +50,16 @@ def hash_for(uid: str, text: str = "text") -> str:
     return text_hash(memento_text({"name": uid, "entityType": "test", "observations": [text]}))
 
 
-class QueueUnderTest(Protocol):
-    """What the contract suite needs; ``jobs`` and the others are the ports."""
-
-    clock: FakeClock
-
-    @property
-    def jobs(self) -> Any: ...
-    @property
-    def admin(self) -> Any: ...
-    @property
-    def switch(self) -> Any: ...
-
-    async def put_entity(self, uid: str, text: str = "text", *, version: int = 1) -> None: ...
-    async def delete_entity(self, uid: str) -> None: ...
-    async def vector(self, uid: str) -> list[float] | None: ...
-    async def counters(self) -> dict[str, int]: ...
+async def pages_of(
+    reconciler: Neo4jReconciler, *, after: KeyValue = "", limit: int
+) -> list[ReconcilePage]:
+    """All pages of a scan, one by one."""
+    pages: list[ReconcilePage] = []
+    cursor: KeyValue | None = after
+    while cursor is not None:
+        pages.append(await reconciler.page(after=cursor, limit=limit))
+        cursor = pages[-1].cursor
+    return pages
 
 
 class Scenario:

@@ -18,7 +18,7 @@ from embed_pipeline.store.connection import open_driver
 from tests.conftest import TestServer
 from tests.support.drain_harness import DrainUnderTest, until
 from tests.support.openai_server import OpenAIServer
-from tests.support.queue_harness import MODEL, NUMBERS, assert_consistent
+from tests.support.queue_harness import MODEL, NUMBERS, assert_consistent, pages_of
 
 NEIGHBOURS = [f"e{number}" for number in range(10)]
 PAPERS = [f"p{number}" for number in range(10)]
@@ -177,7 +177,7 @@ async def test_twins_on_both_sides_of_a_page_are_seen(queue: DrainUnderTest) -> 
         """
     )
 
-    pages = [page async for page in queue.queue.reconciler(MODEL).pages(limit=2)]
+    pages = await pages_of(queue.queue.reconciler(MODEL), limit=2)
 
     assert [page.cursor for page in pages] == ["a", "b", None]
     assert [page.coverage[Coverage.UNEMBEDDABLE] for page in pages] == [0, 2, 0]
