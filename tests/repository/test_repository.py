@@ -140,3 +140,13 @@ def test_m68_no_other_coordinator_is_needed() -> None:
 
     assert not wanted & {"redis", "celery", "kombu", "pika", "psycopg2", "kazoo", "etcd3"}
     assert "neo4j" in wanted
+
+
+def test_the_walk_through_the_code_names_at_most_25_places_and_each_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walk = text.partition("### From a write to a data frame")[2].partition("\nA new transition")[0]
+
+    places = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", walk))
+
+    assert 15 <= len(places) <= 25
+    assert [place for place in places if not (ROOT / "embed_pipeline" / place).exists()] == []
