@@ -20,7 +20,7 @@ from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.store.connection import Connection
 from embed_pipeline.worker.engine import Drain
-from embed_pipeline.worker.parts import Parts
+from embed_pipeline.worker.options import Parts
 from tests.support.project import ROOT
 
 SHORT: Final = 20_000

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import SchemaError
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
 from embed_pipeline.operations.selection import jobs_for, to_retry
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue as Store
     from embed_pipeline.store.schema.state import InstallReport
-    from embed_pipeline.worker.heartbeat import OpenStore
+    from embed_pipeline.worker.lease_keeper import OpenStore
     from embed_pipeline.worker.report import DrainReport
 
 ACTOR: Final = "a Python program"

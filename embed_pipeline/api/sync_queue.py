@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from neo4j import Driver, ManagedTransaction, Transaction
 
     from embed_pipeline.domain.coverage import CoverageReport
-    from embed_pipeline.domain.filters import JobFilter
     from embed_pipeline.domain.identity import Embedding
-    from embed_pipeline.domain.job import Job, NewJob
+    from embed_pipeline.domain.job import Job, JobFilter, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.ports import JobStore

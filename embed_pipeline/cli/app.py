@@ -22,7 +22,7 @@ from embed_pipeline.cli import (
 )
 from embed_pipeline.cli.base import complaints, console, operator, safe, with_database
 from embed_pipeline.domain.errors import EmbedPipelineError
-from embed_pipeline.domain.printable import printable
+from embed_pipeline.domain.redact import printable
 
 if TYPE_CHECKING:
     from embed_pipeline.settings import Settings

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import EmbedPipelineError
-from embed_pipeline.domain.printable import printable
+from embed_pipeline.domain.redact import printable
 
 if TYPE_CHECKING:
     from embed_pipeline.settings import Settings

@@ -10,8 +10,7 @@ import typer
 from embed_pipeline.cli.base import Yes, confirm, console, number_of, operator, with_queue
 from embed_pipeline.cli.filters import Categories, Entities, Model, OlderThan, Owner, Statuses
 from embed_pipeline.domain.errors import JobNotFoundError, TransitionRefusedError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import Job, JobStatus
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus
 from embed_pipeline.domain.lifecycle import MOVES, Move
 from embed_pipeline.operations.selection import job_filter, to_retry
 

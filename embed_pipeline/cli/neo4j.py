@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from embed_pipeline.domain.errors import ConfigurationError
-from embed_pipeline.domain.printable import printable
+from embed_pipeline.domain.redact import printable
 from embed_pipeline.paths import neo4j_home
 
 if TYPE_CHECKING:

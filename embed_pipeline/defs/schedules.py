@@ -12,7 +12,7 @@ from embed_pipeline.defs.pruning import (
     tick_logs_left,
 )
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
 from embed_pipeline.operations.cleanup import clean_up
 
 

@@ -9,9 +9,9 @@ from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.drains import drain_embed_queue
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import fail_vanished, know_drains
-from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.fairness import SUSPECTS_AT_ONCE
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.pacing import JOBS_PER_DRAIN, Start, Wait, decide
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import RecoveredJob

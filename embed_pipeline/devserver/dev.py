@@ -19,7 +19,7 @@ from embed_pipeline.devserver.sample import load_into_empty_graph
 from embed_pipeline.devserver.stop_signals import StopSignals
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.identity import CHANGE_MODEL
-from embed_pipeline.domain.printable import printable
+from embed_pipeline.domain.redact import printable
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.blocking import finish
 from embed_pipeline.paths import dagster_home, project_dir, state_dir

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from embed_pipeline.domain.printable import printable
+from embed_pipeline.domain.redact import printable
 
 PROMPT: Final = "neo4j> "
 HELP: Final = "Statements end with ';'. :quit or Ctrl-D ends, Ctrl-C drops what was typed."

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.printable import one_line
+from embed_pipeline.domain.job import JobFilter
+from embed_pipeline.domain.redact import one_line
 
 MAX_ACTOR: Final = 128
 MAX_FILTER: Final = 500

@@ -26,12 +26,54 @@
 Messages say what to do next and never hold a secret or the text of an entity.
 """
 
+import re
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from embed_pipeline.domain.holds import clamped
-from embed_pipeline.domain.probe import Refusal
+
+PROBE_WORD: Final = "probe"
+"""A text that no provider has a reason to refuse or to stumble over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a provider refused a request, so that it can be compared."""
+
+    kind: str
+    """The status, and whether there is a code and a parameter."""
+    words: frozenset[str]
+    """Of message, code and parameter; without those of the texts, which any of them may quote, and
+    without numbers."""
+
+    def is_also(self, probe: "Refusal") -> bool:
+        """Whether the probe was refused for the same reason.
+
+        Its message may have more words: those that stand in the texts were left out of this one.
+        """
+        return self.kind == probe.kind and self.words <= probe.words
+
+
+LONGEST: Final = 160
+_VARYING: Final = (
+    (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
+    # Not the apostrophe of "can't".
+    (re.compile(r"(?<!\w)'[^']*'|\"[^\"]*\"|`[^`]*`"), "<text>"),
+    (re.compile(r"\b(req|chatcmpl|org|proj|sk)[-_][\w-]+"), "<id>"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{12,}\b"), "<id>"),
+    (re.compile(r"\d+([.,:]\d+)*"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def fingerprint(message: str) -> str:
+    """What stays of a message when everything that varies is taken out."""
+    text = message.strip()
+    for pattern, stand_in in _VARYING:
+        text = pattern.sub(stand_in, text)
+    return text[:LONGEST]
 
 
 class ErrorCategory(StrEnum):

@@ -91,3 +91,21 @@ class QueueMetrics:
     def hold_left(self) -> timedelta:
         """How long nobody may ask the provider; zero if it has asked for no pause."""
         return max(timedelta(0), self.hold.until - self.at) if self.hold else timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a drain for one model would find; costs the same for any length of the queue."""
+
+    at: datetime
+    due: int
+    """Jobs of the model that could be leased now, counted up to a limit."""
+    is_more: bool
+    """There are more than ``due``."""
+    pending: int
+    """Of all models, due or not."""
+    processing: int
+    """Of all models."""
+    next_due: datetime | None
+    """When the next job of the model is to be tried again that is not due yet."""
+    state: QueueState

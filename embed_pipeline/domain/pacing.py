@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Final
 
-from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.holds import HOW_TO_END
+from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.rate_window import Grant
 
 JOBS_PER_DRAIN: Final = 5_000

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from embed_pipeline.domain.allowance import Allowance
 from embed_pipeline.domain.breaker import Breaker
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.fairness import Lane
-from embed_pipeline.domain.holds import Hold
+from embed_pipeline.domain.holds import Allowance, Hold
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.metrics import QueueState
 from embed_pipeline.domain.rate_window import Grant, LimiterState

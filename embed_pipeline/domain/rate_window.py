@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from embed_pipeline.domain.allowance import Allowance, Left
-from embed_pipeline.domain.holds import LONGEST_HOLD, Hold, Origin, clamped
+from embed_pipeline.domain.holds import LONGEST_HOLD, Allowance, Hold, Left, Origin, clamped
 
 SLICES: Final = 50
 _LONGEST_MARGIN_MS: Final = 1_000

@@ -12,10 +12,10 @@ from embed_pipeline.domain.errors import (
     EmbeddingError,
     PermanentError,
     RateLimitedError,
+    Refusal,
     TooLargeError,
     TransientError,
 )
-from embed_pipeline.domain.probe import Refusal
 from embed_pipeline.domain.redact import MAX_MESSAGE, said_by_provider, words_beside
 from embed_pipeline.embedding.answers import AnswerReader, BoundedClient, OversizedAnswerError
 from embed_pipeline.embedding.rate_headers import allowance_of

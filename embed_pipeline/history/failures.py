@@ -7,10 +7,8 @@ from typing import Final
 
 import pandas as pd
 
-from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.fingerprint import fingerprint
-from embed_pipeline.domain.job import Job, JobStatus
+from embed_pipeline.domain.errors import ErrorCategory, fingerprint
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus
 from embed_pipeline.history.moments import Moment, to_time
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.blocking import finish

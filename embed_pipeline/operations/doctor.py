@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.errors import (
+    PROBE_WORD,
     ConfigurationError,
     CredentialsError,
     CriticalError,
@@ -16,7 +17,6 @@ from embed_pipeline.domain.errors import (
 )
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.models import MODELS, Provider
-from embed_pipeline.domain.probe import PROBE_WORD
 from embed_pipeline.domain.vector import dimensions_of
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.findings import Finding, Mark

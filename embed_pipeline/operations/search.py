@@ -10,7 +10,7 @@ from embed_pipeline.domain.errors import EmbeddingError
 from embed_pipeline.domain.ports import Embedder, RateLimiter
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import Hit
-from embed_pipeline.domain.sentences import nearest_sentence, sentence_by_words, sentences_of
+from embed_pipeline.domain.text import nearest_sentence, sentence_by_words, sentences_of
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from embed_pipeline.domain.errors import ConfigurationError, ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 
 if TYPE_CHECKING:
     from embed_pipeline.store.load import CurrentEntity

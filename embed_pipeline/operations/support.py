@@ -20,9 +20,8 @@ from typing import Any, Final
 
 from embed_pipeline.domain.errors import ConfigurationError, EmbedPipelineError
 from embed_pipeline.domain.figures import queue_figures
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.domain.printable import printable
+from embed_pipeline.domain.job import JobFilter, JobStatus
+from embed_pipeline.domain.redact import printable
 from embed_pipeline.operations import doctor, wiring
 from embed_pipeline.operations.findings import Finding, Mark, examine_settings
 from embed_pipeline.paths import dagster_home, neo4j_home

@@ -29,10 +29,9 @@ from embed_pipeline.store.limiter import Neo4jRateLimiter
 from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.store.triggers import Neo4jTriggers
 from embed_pipeline.worker.engine import Drain
-from embed_pipeline.worker.heartbeat import OpenStore
-from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.lease_keeper import OpenStore
+from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.outage import Say
-from embed_pipeline.worker.parts import Parts
 
 SHORTEST_TIMEOUT: Final = timedelta(seconds=1)
 TOKENS_ONLY: Final = RateLimits(requests=1_000_000, interval=timedelta(minutes=1))

@@ -13,8 +13,8 @@ import logging
 from datetime import timedelta
 from typing import Any, Final
 
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.breaker import pause_after
+from embed_pipeline.domain.lifecycle import RetryPolicy
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import clock as cypher
 from embed_pipeline.store.cypher.admin import READ_STATE, SET_QUEUE

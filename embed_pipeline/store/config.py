@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS
+from embed_pipeline.domain.lifecycle import RetryPolicy
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.text import Fingerprint, fingerprint, recipe_of, render_for, text_hash
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.results import BulkReport
 from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.cypher import admin as cypher

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from embed_pipeline.domain.allowance import Allowance
 from embed_pipeline.domain.audit import OperatorAction
-from embed_pipeline.domain.holds import LONGEST_HOLD, MAX_SAID, Hold, Origin, cut_of
-from embed_pipeline.domain.printable import one_line
+from embed_pipeline.domain.holds import LONGEST_HOLD, MAX_SAID, Allowance, Hold, Origin, cut_of
 from embed_pipeline.domain.rate_window import (
     Grant,
     LimiterState,
@@ -29,7 +27,7 @@ from embed_pipeline.domain.rate_window import (
     state_of,
     take,
 )
-from embed_pipeline.domain.redact import redact
+from embed_pipeline.domain.redact import one_line, redact
 from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.cypher import limiter as cypher
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, fetch_one

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.errors import ErrorCategory, SchemaError
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics
+from embed_pipeline.domain.metrics import COUNTERS, Backlog, QueueMetrics
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import metrics as cypher
 from embed_pipeline.store.cypher.admin import COUNT_JOBS, READ_STATE

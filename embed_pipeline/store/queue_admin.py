@@ -8,8 +8,7 @@ from typing import Final
 
 from embed_pipeline.domain.audit import OperatorAction, describe_filter
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import Job, JobStatus, NewJob
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import MOVES, EnqueueOutcome, Move
 from embed_pipeline.domain.metrics import COUNTERS
 from embed_pipeline.domain.redact import redact

@@ -10,10 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from embed_pipeline.domain.allowance import Allowance
 from embed_pipeline.domain.audit import AuditEntry, Operator, OperatorAction, describe_filter
-from embed_pipeline.domain.backlog import Backlog
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.breaker import (
     PROBE_LASTS,
     Breaker,
@@ -26,9 +23,8 @@ from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
 from embed_pipeline.domain.fairness import Lane, group_of, slots_for_oldest, suspects_first
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.holds import Hold, Origin
-from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob, NewJob
+from embed_pipeline.domain.holds import Allowance, Hold, Origin
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, LeasedJob, NewJob
 from embed_pipeline.domain.judging import EntityReading, classify
 from embed_pipeline.domain.lifecycle import (
     MOVES,
@@ -37,12 +33,13 @@ from embed_pipeline.domain.lifecycle import (
     GiveBack,
     GiveUp,
     Move,
+    RetryPolicy,
     after_expiry,
     after_failure,
     is_allowed,
     on_enqueue,
 )
-from embed_pipeline.domain.metrics import QueueState
+from embed_pipeline.domain.metrics import Backlog, QueueState
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.rate_window import (
     Grant,

@@ -167,8 +167,7 @@ class InMemoryOperations(Operations):
     ) -> DrainReport:
         """Run the real drain on the queue in memory."""
         from embed_pipeline.worker.engine import Drain
-        from embed_pipeline.worker.options import DrainOptions
-        from embed_pipeline.worker.parts import Parts
+        from embed_pipeline.worker.options import DrainOptions, Parts
 
         @asynccontextmanager
         async def open_store() -> AsyncGenerator[JobStore]:

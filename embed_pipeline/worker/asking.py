@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from embed_pipeline.domain.allowance import Allowance
 from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.errors import (
+    PROBE_WORD,
     CriticalError,
     EmbeddingError,
     OutageError,
@@ -15,8 +15,8 @@ from embed_pipeline.domain.errors import (
     TooLargeError,
     TransientError,
 )
+from embed_pipeline.domain.holds import Allowance
 from embed_pipeline.domain.ports import Embedder
-from embed_pipeline.domain.probe import PROBE_WORD
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import Item, halves, judge_answer
 from embed_pipeline.worker.report import DrainReport

@@ -12,18 +12,14 @@ from embed_pipeline.domain.errors import DatabaseFault, UnreachableError
 from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.worker.batching import Item
-from embed_pipeline.worker.counting import Counting
-from embed_pipeline.worker.heartbeat import Heartbeat
-from embed_pipeline.worker.holdings import Holdings
+from embed_pipeline.worker.chores import Counting, Recovery
 from embed_pipeline.worker.in_flight import InFlight
 from embed_pipeline.worker.intake import Intake
-from embed_pipeline.worker.lines import log_jobs
-from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.lease_keeper import Heartbeat, Holdings
+from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.outage import Outage, Say
-from embed_pipeline.worker.parts import Parts
 from embed_pipeline.worker.processing import LOOK_AGAIN, Processor
-from embed_pipeline.worker.recovery import Recovery
-from embed_pipeline.worker.report import DrainReport, Ending
+from embed_pipeline.worker.report import DrainReport, Ending, log_jobs
 from embed_pipeline.worker.settling import Settler
 
 logger = logging.getLogger(__name__)

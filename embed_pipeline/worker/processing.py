@@ -27,7 +27,7 @@ from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
 
 if TYPE_CHECKING:
-    from embed_pipeline.worker.parts import Parts
+    from embed_pipeline.worker.options import Parts
 
 logger = logging.getLogger(__name__)
 

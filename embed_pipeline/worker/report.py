@@ -1,16 +1,19 @@
 """What a drain did, in numbers."""
 
+import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.fingerprint import fingerprint
+from embed_pipeline.domain.errors import ErrorCategory, fingerprint
+from embed_pipeline.domain.job import Lease, run_id_of
 from embed_pipeline.domain.prices import cost_of
-from embed_pipeline.domain.printable import one_line
-from embed_pipeline.domain.redact import redact
+from embed_pipeline.domain.redact import one_line, redact
 from embed_pipeline.domain.results import FailureOutcome
+
+logger = logging.getLogger(__name__)
 
 
 class Ending(StrEnum):
@@ -156,3 +159,11 @@ class DrainReport:
             "owner": self.owner,
             "model": self.model,
         }
+
+
+def log_jobs(level: int, what: str, owner: str, leases: Sequence[Lease]) -> None:
+    """Say what happened to all of these jobs; one line, however many they are."""
+    if logger.isEnabledFor(level):
+        ids = ",".join(lease.job_id for lease in leases)
+        run = run_id_of(owner)
+        logger.log(level, "%s owner=%s run=%s jobs=%d ids=%s", what, owner, run, len(leases), ids)

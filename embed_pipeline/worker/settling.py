@@ -22,9 +22,8 @@ from embed_pipeline.domain.results import (
     FailureOutcome,
 )
 from embed_pipeline.worker.batching import Item
-from embed_pipeline.worker.holdings import Holdings
-from embed_pipeline.worker.lines import log_jobs
-from embed_pipeline.worker.report import DrainReport
+from embed_pipeline.worker.lease_keeper import Holdings
+from embed_pipeline.worker.report import DrainReport, log_jobs
 
 logger = logging.getLogger(__name__)
 

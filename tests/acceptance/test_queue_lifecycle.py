@@ -15,8 +15,7 @@ from embed_pipeline.domain.errors import (
     ErrorCategory,
     TransitionRefusedError,
 )
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import MOVES, TRANSITIONS, EnqueueOutcome, Move
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
 from embed_pipeline.operations.recovery import recover_all

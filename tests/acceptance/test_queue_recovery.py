@@ -6,12 +6,10 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.fairness import Lane
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.domain.lifecycle import GiveUp, Retry, after_expiry, after_failure
+from embed_pipeline.domain.job import JobFilter, JobStatus
+from embed_pipeline.domain.lifecycle import GiveUp, Retry, RetryPolicy, after_expiry, after_failure
 from tests.support.queue_harness import LEASE, Neo4jUnderTest, assert_consistent
 
 SECOND = timedelta(seconds=1)

@@ -12,8 +12,7 @@ from embed_pipeline.domain.errors import (
     JobNotFoundError,
     TransitionRefusedError,
 )
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
 from tests.support.queue_harness import MODEL, hash_for

@@ -10,8 +10,7 @@ import pytest
 from embed_pipeline.domain.audit import AuditEntry, Operator, OperatorAction
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from tests.support.queue_harness import MODEL
 
 WEEK = timedelta(days=7)

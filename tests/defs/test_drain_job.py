@@ -14,8 +14,8 @@ import pytest
 from embed_pipeline.defs import drains
 from embed_pipeline.defs.runs import MAX_RUNTIME_TAG, WORKER_TAG, is_gone
 from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.errors import PROBE_WORD
 from embed_pipeline.domain.job import JobStatus, NewJob
-from embed_pipeline.domain.probe import PROBE_WORD
 from tests.defs.conftest import Deployment, SensorUnderTest
 from tests.support.dagster_results import figures, problem
 from tests.support.drain_harness import until

@@ -6,8 +6,7 @@ import pytest
 
 from embed_pipeline.domain.audit import MAX_ACTOR, MAX_FILTER, Operator, OperatorAction
 from embed_pipeline.domain.errors import CleanupFailedError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.store import filtering, queue_admin
 from embed_pipeline.store.config import QueueConfig

@@ -17,8 +17,7 @@ from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome
 from embed_pipeline.store.connection import Connection, open_driver

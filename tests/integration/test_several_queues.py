@@ -8,8 +8,7 @@ from types import ModuleType
 import pytest
 
 from embed_pipeline.domain.errors import ConfigurationError, SchemaError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import CompletionOutcome
 from embed_pipeline.domain.vector import vector_of

@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 
 from embed_pipeline.domain.errors import ConfigurationError, InvalidJobError, PermanentError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.results import CompletionOutcome
 from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.store.config import QueueConfig

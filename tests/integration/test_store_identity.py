@@ -11,9 +11,8 @@ import pytest
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, ModelMismatchError
 from embed_pipeline.domain.figures import queue_figures
-from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.identity import Identity
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.identity import read_identity

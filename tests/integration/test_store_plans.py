@@ -8,8 +8,7 @@ from typing import Any, LiteralString
 import pytest
 
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.store import (
     adopt as adopting,

@@ -24,8 +24,7 @@ from hypothesis.stateful import (
 from embed_pipeline.domain.contents import Contents
 from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
 from embed_pipeline.domain.fairness import Lane
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import Job, JobStatus, Lease, NewJob
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion, Failure
 from embed_pipeline.store.connection import open_driver

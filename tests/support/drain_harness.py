@@ -20,9 +20,8 @@ from embed_pipeline.store.connection import Connection, fault_of, open_driver
 from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.testing.memory import FakeClock
 from embed_pipeline.worker.engine import Drain
-from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.outage import Say
-from embed_pipeline.worker.parts import Parts
 from embed_pipeline.worker.report import DrainReport
 from tests.support.openai_server import KEY, OpenAIServer
 from tests.support.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest

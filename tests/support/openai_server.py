@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from embed_pipeline.devserver.ports import free_port
-from embed_pipeline.domain.probe import PROBE_WORD
+from embed_pipeline.domain.errors import PROBE_WORD
 
 KEY = "sk-test-only-key"
 Answer = Response | None

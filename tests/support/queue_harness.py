@@ -8,15 +8,13 @@ from typing import Any, LiteralString
 from neo4j import AsyncDriver, AsyncManagedTransaction
 
 from embed_pipeline.domain.audit import AuditEntry, Operator
-from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob, NewJob
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, LeasedJob, NewJob
 from embed_pipeline.domain.keys import KeyValue
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
-from embed_pipeline.domain.metrics import COUNTERS
+from embed_pipeline.domain.metrics import COUNTERS, Backlog
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion, Failure
 from embed_pipeline.domain.text import memento_text, text_hash

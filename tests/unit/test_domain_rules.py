@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, pause_after
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
@@ -21,7 +20,15 @@ from embed_pipeline.domain.fairness import (
 from embed_pipeline.domain.job import JobStatus, run_id_of
 from embed_pipeline.domain.judging import EntityReading, classify
 from embed_pipeline.domain.keys import Unfit
-from embed_pipeline.domain.lifecycle import MOVES, GiveBack, GiveUp, Move, Retry, after_failure
+from embed_pipeline.domain.lifecycle import (
+    MOVES,
+    GiveBack,
+    GiveUp,
+    Move,
+    Retry,
+    RetryPolicy,
+    after_failure,
+)
 from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.text import memento_text, read_observations, text_hash
 

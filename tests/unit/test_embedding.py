@@ -13,13 +13,13 @@ from embed_pipeline.domain.errors import (
     EmbeddingError,
     PermanentError,
     RateLimitedError,
+    Refusal,
     TooLargeError,
     TransientError,
 )
 from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.models import DEFAULT_MODELS, MODELS, Provider
 from embed_pipeline.domain.ports import Embedder
-from embed_pipeline.domain.probe import Refusal
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.embedding.local import LocalProvider, open_local
 from embed_pipeline.embedding.mock import MockEmbedder

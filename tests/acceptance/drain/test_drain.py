@@ -15,12 +15,11 @@ from starlette.responses import Response
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.testing.memory import FakeClock
-from embed_pipeline.worker import engine, intake, processing, recovery
+from embed_pipeline.worker import chores as recovery, engine, intake, processing
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import Ending

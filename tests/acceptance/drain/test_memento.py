@@ -10,7 +10,7 @@ from typing import Any, Final, LiteralString
 import pytest
 
 from embed_pipeline.domain.coverage import Coverage
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
 from embed_pipeline.operations.scan import Scan
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.queue_harness import MODEL, NUMBERS

@@ -10,8 +10,7 @@ import pytest
 from starlette.responses import HTMLResponse, Response
 
 from embed_pipeline.domain.breaker import BreakerStatus
-from embed_pipeline.domain.errors import OutageError
-from embed_pipeline.domain.probe import PROBE_WORD
+from embed_pipeline.domain.errors import PROBE_WORD, OutageError
 from embed_pipeline.store.queue import open_queue
 from embed_pipeline.testing.memory import FakeClock
 from embed_pipeline.worker.report import DrainReport, Ending

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
 from tests.conftest import TestServer
 from tests.support.drain_harness import DrainUnderTest, until
 from tests.support.drain_launcher import Drains, environment_for

@@ -10,9 +10,8 @@ import pytest
 from starlette.responses import Response
 
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.holds import LONGEST_HOLD
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.store.connection import open_driver
 from embed_pipeline.worker import processing
 from embed_pipeline.worker.report import Ending

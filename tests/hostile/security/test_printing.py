@@ -13,7 +13,7 @@ from embed_pipeline.cli.base import print_json, safe, table
 from embed_pipeline.defs.checks import evaluation
 from embed_pipeline.domain.checks import OPEN
 from embed_pipeline.domain.health import Verdict
-from embed_pipeline.domain.printable import one_line, printable
+from embed_pipeline.domain.redact import one_line, printable
 from embed_pipeline.logs import OneLineFormatter
 
 HOSTILE = [

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from embed_pipeline.cli.app import app
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
 from tests.conftest import TestServer
 from tests.hostile.security.canaries import OBSERVATION, WORDS, Evidence
 from tests.support.openai_server import KEY

@@ -15,8 +15,7 @@ from embed_pipeline.domain.errors import (
     JobNotFoundError,
     TransitionRefusedError,
 )
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.operations.recovery import recover_all
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.purge import SHORTEST_RETENTION, Neo4jPurge

@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from embed_pipeline.domain.backoff import RetryPolicy
+from embed_pipeline.domain.lifecycle import RetryPolicy
 from tests.support.bolt_proxy import Cut
 
 LEASE: Final = timedelta(seconds=8)

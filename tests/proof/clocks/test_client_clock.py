@@ -7,7 +7,7 @@ from typing import LiteralString
 
 import pytest
 
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
 from tests.proof.clocks.conftest import LEASE_MS
 from tests.proof.clocks.stepped_clock import HOUR, SteppedClock
 from tests.support.drain_harness import DrainUnderTest, until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
 from tests.proof.clocks.conftest import LEASE_MS
 from tests.proof.clocks.stepped_clock import HOUR, SteppedClock, step
 from tests.support.drain_harness import DrainUnderTest, until

@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import Lease, NewJob
+from embed_pipeline.domain.job import JobFilter, Lease, NewJob
 from embed_pipeline.store.database import Transaction, fetch
 from tests.proof.interleavings.scenes import OWNER, RETENTION, UID
 from tests.support.queue_harness import LEASE, MODEL, Neo4jUnderTest, hash_for

@@ -1,10 +1,10 @@
-"""Keeps every lease of this worker alive, from a thread of its own."""
+"""Which leases this worker holds, and the heartbeat that keeps every one of them alive."""
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import TracebackType
@@ -12,11 +12,58 @@ from typing import Final, Self
 
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.ports import JobStore
-from embed_pipeline.worker.holdings import Holdings
-from embed_pipeline.worker.lines import log_jobs
-from embed_pipeline.worker.report import DrainReport
+from embed_pipeline.worker.report import DrainReport, log_jobs
 
 logger = logging.getLogger(__name__)
+
+
+Clock = Callable[[], float]
+"""Seconds that never go back, also while the process is suspended."""
+
+
+class Holdings:
+    """Shared by the worker and its heartbeat, which runs in a thread of its own.
+
+    A lease counts as held until the deadline that the database last confirmed. After that the
+    worker writes nothing about the job, without asking anybody: it may have been suspended.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._deadlines: dict[Lease, float] = {}
+        self._mutex = threading.Lock()
+
+    def __len__(self) -> int:
+        with self._mutex:
+            return len(self._deadlines)
+
+    def add(self, leases: Iterable[Lease], *, deadline: float) -> None:
+        """Note new leases; the deadline counts from before they were asked for."""
+        with self._mutex:
+            self._deadlines.update(dict.fromkeys(leases, deadline))
+
+    def extend(self, leases: Iterable[Lease], *, deadline: float) -> None:
+        """Note a confirmed heartbeat; what was given up meanwhile stays given up."""
+        with self._mutex:
+            for lease in leases:
+                if lease in self._deadlines:
+                    self._deadlines[lease] = deadline
+
+    def drop(self, leases: Iterable[Lease]) -> int:
+        """Forget leases that have ended, however they did; return how many were known."""
+        with self._mutex:
+            return sum(self._deadlines.pop(lease, None) is not None for lease in leases)
+
+    def all(self) -> list[Lease]:
+        """Everything that has not ended, for the heartbeat and the final release."""
+        with self._mutex:
+            return list(self._deadlines)
+
+    def is_held(self, lease: Lease) -> bool:
+        """Say whether this worker may still write about the job."""
+        with self._mutex:
+            return self._deadlines.get(lease, 0.0) > self._clock()
+
 
 OpenStore = Callable[[], AbstractAsyncContextManager[JobStore]]
 """Opens a store for the event loop that calls it: a driver belongs to the loop that made it."""
