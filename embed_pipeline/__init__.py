@@ -56,9 +56,9 @@ _HOMES = {
         "TransitionRefusedError",
         "UnreachableError",
     ),
-    "domain.filters": ("JobFilter",),
     "domain.identity": ("Embedding",),
     "domain.job": (
+        "JobFilter",
         "Job",
         "JobStatus",
         "NewJob",
