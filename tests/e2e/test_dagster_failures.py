@@ -26,7 +26,7 @@ PREPARE_AND_USE = """
 import os, sys
 from pathlib import Path
 import dagster as dg
-from embed_pipeline.local.dagster_process import prepare_storage
+from embed_pipeline.devserver.dagster_process import prepare_storage
 
 prepare_storage(Path(os.environ["DAGSTER_HOME"]), environment=os.environ, log=sys.stderr)
 with dg.DagsterInstance.get() as instance:

@@ -152,8 +152,8 @@ def test_jar_that_nobody_locked_is_refused_where_java_would_load_it(
 KILLED_WHILE_DOWNLOADING = """
     import sys, time
     from pathlib import Path
-    from embed_pipeline.local.jar_lock import Jar, JarLock
-    from embed_pipeline.local.jars import ensure_jars
+    from embed_pipeline.devserver.jar_lock import Jar, JarLock
+    from embed_pipeline.devserver.jars import ensure_jars
 
     def fetch(jar, *, into, on_bytes):
         (into / "half.jar").write_bytes(b"half")

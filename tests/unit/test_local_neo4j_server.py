@@ -316,7 +316,7 @@ def test_of_apoc_the_configuration_allows_what_the_statements_call_and_nothing_e
     write_config(tmp_path, jars=tmp_path / "jars", bolt_port=17687, memory=Memory())
 
     [line] = re.findall(r"allowlist=(.*)", (tmp_path / "conf" / "neo4j.conf").read_text())
-    code = "".join(path.read_text() for path in (ROOT / "embed_pipeline/store").glob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "embed_pipeline/store").rglob("*.py"))
     called = re.findall(r"(?:CALL|RETURN) (apoc(?:\.\w+)+)\(", code)
     assert set(line.split(",")) == set(called)
 

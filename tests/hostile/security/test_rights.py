@@ -21,10 +21,15 @@ RIGHTS = [
     if part.strip()
 ]
 STORE = ROOT / "embed_pipeline/store"
-BY_ADMINISTRATORS = {"cypher_trigger.py", "cypher_sample.py", "schema_objects.py", "schema.py"}
+BY_ADMINISTRATORS = {
+    *("cypher/trigger.py", "cypher/sample.py"),
+    *("schema/objects.py", "schema/installation.py"),
+}
 """Statements of ``init`` and of the sample graph; the user of the queue runs none of them."""
 STATEMENTS = "\n".join(
-    path.read_text() for path in STORE.glob("*.py") if path.name not in BY_ADMINISTRATORS
+    path.read_text()
+    for path in sorted(STORE.rglob("*.py"))
+    if path.relative_to(STORE).as_posix() not in BY_ADMINISTRATORS
 )
 CHANGE = re.compile(
     r"\b(?:SET|REMOVE)\b(.*?)"
