@@ -22,7 +22,9 @@ from embed_pipeline.defs.jobs import (
     release_leases_of_run,
 )
 from embed_pipeline.defs.limits import clear_limits
+from embed_pipeline.defs.plan import plan_asset
 from embed_pipeline.defs.pruning import prune_old_runs
+from embed_pipeline.defs.quality import quality_asset, quality_schedule
 from embed_pipeline.defs.resources import resources
 from embed_pipeline.defs.schedules import hourly_retry, nightly_cleanup, nightly_pruning
 from embed_pipeline.defs.sensors import drain_canceled, drain_failed, embed_backlog
@@ -54,12 +56,14 @@ def _everything_else() -> dg.Definitions:
     """What a deployment has once."""
     queue = settings.queue
     metrics_interval = timedelta(milliseconds=settings.metrics_interval_ms)
-    history = history_asset(queue)
+    history, quality = history_asset(queue), quality_asset(queue)
     return dg.Definitions(
         assets=[
             *graph_assets(queue),
             queue_metrics_asset(metrics_interval, queue),
             operator_actions_asset(queue),
+            plan_asset(queue),
+            quality,
             history,
         ],
         asset_checks=[health_checks(queue)],
@@ -78,6 +82,7 @@ def _everything_else() -> dg.Definitions:
         schedules=[
             nightly_cleanup,
             history_schedule(history, queue),
+            quality_schedule(quality),
             hourly_retry,
         ],
         sensors=[

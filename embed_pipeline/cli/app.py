@@ -17,6 +17,8 @@ from embed_pipeline.cli import (
     jobs,
     limits,
     neo4j,
+    plan,
+    quality,
     queue,
     support,
 )
@@ -165,6 +167,8 @@ def sample_load() -> None:
 for command in (
     entities.enqueue,
     entities.reconcile,
+    plan.plan,
+    quality.quality,
     drain.drain,
     queue.status,
     entities.search,

@@ -14,7 +14,6 @@ import typer
 from embed_pipeline.cli.base import console, is_screen, number_of, safe, show, table, warn_about
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.domain.prices import PRICES_OF
 
 if TYPE_CHECKING:
     from embed_pipeline.cli.drain_display import Outlook
@@ -143,7 +142,7 @@ def report_rows(report: DrainReport) -> Iterator[tuple[str, str]]:
     for kind in report.errors:
         yield "Error", str(kind)
     cost = report.cost_usd
-    price = "price unknown" if cost is None else f"${cost:.4f} at prices of {PRICES_OF}"
+    price = "price unknown" if cost is None else f"${cost:.4f}"
     yield "Requests", f"{report.requests}, {report.tokens} tokens, {price}"
     yield "Time", f"{report.seconds:.1f} s, {report.seconds_waiting:.1f} s waiting for the limit"
     ending = report.ending or "an error cut it short"

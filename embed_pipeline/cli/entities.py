@@ -12,6 +12,7 @@ import typer
 
 from embed_pipeline.cli.base import (
     AsJson,
+    Yes,
     age,
     complaints,
     console,
@@ -24,6 +25,7 @@ from embed_pipeline.cli.base import (
     warn_about,
     with_queue,
 )
+from embed_pipeline.cli.plan import confirm_cost
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.keys import KeyValue
@@ -53,12 +55,15 @@ def enqueue(
     force: Annotated[
         bool, typer.Option("--force", help="Ask the provider again although the text is the same.")
     ] = False,
+    yes: Yes = False,
 ) -> None:
     """Have entities, named by their keys, embedded in their current version.
 
     Says per entity: created, present (there is a job already), promoted (to a higher priority)
     or revived (a finished job is opened again). One unknown key, and nothing is enqueued.
     """
+    from embed_pipeline.operations.planning import plan_for_keys
+
     wanted = list(keys or [])
     if stdin:
         # Bytes that are no text become what the database then refuses with a message.
@@ -71,6 +76,8 @@ def enqueue(
         warn_about(settings)
         await queue.identity.check()
         jobs = await jobs_for(queue, wanted, model=settings.model, priority=priority, force=force)
+        if settings.price.usd_per_million:
+            confirm_cost(await plan_for_keys(queue, settings, wanted), settings, yes=yes)
         return await queue.admin.enqueue(jobs)
 
     outcomes = with_queue(work)
@@ -149,6 +156,7 @@ def reconcile(
             parser=duration, metavar="DURATION", help="--force: vectors older than 2h, 7d."
         ),
     ] = None,
+    yes: Yes = False,
 ) -> None:
     """Compare every entity with its vector, and enqueue what does not fit.
 
@@ -156,6 +164,7 @@ def reconcile(
     those that fit are embedded again, too: all, or what --type, --model and --older-than name.
     """
     from embed_pipeline.operations.fit import find_misfits
+    from embed_pipeline.operations.planning import make_plan
 
     forced = Forced(entity_type=type_, model=model, older_than=older_than)
     if forced != Forced() and not force:
@@ -163,6 +172,8 @@ def reconcile(
 
     async def work(queue: Queue, settings: Settings) -> tuple[Scan, list[Misfit]]:
         warn_about(settings)
+        if force and not dry_run and settings.price.usd_per_million:
+            confirm_cost(await make_plan(queue, settings, force=forced), settings, yes=yes)
         done = await scan(
             queue,
             settings,

@@ -46,7 +46,7 @@ def limits(context: typer.Context, json: AsJson = False) -> None:
         return
     rows = table()
     for name, value in limit_rows(state):
-        rows.add_row(f"[bold red]{name}" if name == "Held" else name, safe(value))
+        rows.add_row(f"[bold red]{name}" if name in ("Held", "Budget used") else name, safe(value))
     show(rows)
 
 
@@ -59,6 +59,8 @@ def limit_rows(state: LimiterState) -> Iterator[tuple[str, str]]:
     yield "Used", f"{state.requests} requests, {state.tokens} tokens"
     when = f"in {age(state.wait)}, at {at(state.at + state.wait)}" if state.wait else "now"
     yield "Next request", when
+    for use in state.budget:
+        yield "Budget used" if use.is_spent else "Budget", str(use)
     if (hold := state.hold) is not None:
         yield "Held", f"for {age(hold.until - state.at)}: {hold}; {HOW_TO_END}"
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue
 
-ALARMING: Final = ("Paused", "Breaker", "Held", "Without expiry", "Recovery overdue")
+ALARMING: Final = ("Paused", "Breaker", "Held", "Budget used", "Without expiry", "Recovery overdue")
 LATELY: Final = timedelta(minutes=5)
 MOST_LISTED: Final = 1_000
 
@@ -129,6 +129,8 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
         yield "Queue", "open"
     if metrics.hold is not None:
         yield "Held", f"for {age(metrics.hold_left)}: {metrics.hold}; {HOW_TO_END}"
+    for use in metrics.budget:
+        yield "Budget used" if use.is_spent else "Budget", str(use)
     for job_status, count in metrics.counts.items():
         yield job_status.capitalize(), f"{count}{_details(metrics, job_status)}"
     oldest = metrics.oldest_pending

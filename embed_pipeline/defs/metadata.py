@@ -12,6 +12,7 @@ from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
 from embed_pipeline.domain.health import Reading
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.domain.quality_check import overall_figures
 from embed_pipeline.domain.results import FailureOutcome
 from embed_pipeline.settings.secrets import without_secrets
 from embed_pipeline.worker.report import DrainReport
@@ -58,9 +59,11 @@ def of_queue(reading: Reading) -> dict[str, Any]:
     """Every figure of a reading, for one materialization of the queue's metrics."""
     if reading.metrics is None:
         raise dg.Failure(f"The queue cannot be read: {reading.schema_problem}")
-    figures: dict[str, Any] = queue_figures(reading.metrics, model=reading.model)
+    figures: dict[str, Any] = queue_figures(reading.metrics)
     if reading.coverage is not None:
         figures |= coverage_figures(reading.coverage)
+    if reading.quality is not None:
+        figures |= overall_figures(reading.quality)
     return {**figures, "model": reading.model, **_warning(reading.model)}
 
 

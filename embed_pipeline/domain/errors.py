@@ -18,6 +18,7 @@
     └── EmbeddingError                  1  what a failed embedding means for its job
         ├── TransientError                 later it may work: back-off, then again
         │   ├── RateLimitedError           the provider asks to wait; burns no attempt
+        │   │   └── BudgetSpentError       no more may be spent for now; burns no attempt
         │   └── OutageError                the provider is down: burns no attempt, breaker
         ├── PermanentError                 this text will never work
         │   └── TooLargeError              too much for one request: split it
@@ -186,6 +187,10 @@ class RateLimitedError(TransientError):
         super().__init__(message)
         self.asked = retry_after
         self.retry_after = None if retry_after is None else clamped(retry_after)
+
+
+class BudgetSpentError(RateLimitedError):
+    """No more may be spent today or this month; jobs are given back and lose no attempt."""
 
 
 class OutageError(TransientError):

@@ -1,6 +1,6 @@
 """Judges a queue: one verdict per check, and what to do about it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -24,8 +24,6 @@ from embed_pipeline.domain.checks import (
     SCHEMA,
     UNIFORM,
     UNIQUE,
-    Check,
-    Severity,
     Subject,
 )
 from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport, ScanPace
@@ -34,7 +32,12 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.domain.prices import UNKNOWN, Price
+from embed_pipeline.domain.quality import Quality
+from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.domain.spending_check import budget_left
+from embed_pipeline.domain.verdict import Verdict
 
 ONE_TICK: Final = timedelta(seconds=30)
 """Recoveries come with the ticks of a sensor, which come late on a busy machine."""
@@ -42,22 +45,6 @@ LONG_HOLD: Final = timedelta(minutes=2)
 """A busy account is told to wait for seconds, again and again; that is no news."""
 CLEANUP_SLACK: Final = timedelta(days=1, hours=12)
 """The clean-up comes once a night, and may come late."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a check found; ``passed`` is ``None`` where it could not be looked at yet."""
-
-    check: Check
-    passed: bool | None
-    message: str
-    figures: Mapping[str, float] = field(default_factory=dict)
-    milder: bool = False
-
-    @property
-    def severity(self) -> Severity:
-        """How bad it is if it has not passed."""
-        return Severity.WARN if self.milder or self.passed is None else self.check.severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +72,8 @@ class Reading:
     scan: ScanPace = field(default_factory=ScanPace)
     misfits: tuple[Misfit, ...] = ()
     queue: str = DEFAULT_QUEUE
+    price: Price = UNKNOWN
+    quality: Quality | None = None
 
 
 def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
@@ -100,6 +89,7 @@ def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
     else:
         found += _queue(reading.metrics, objectives)
     found += _embeddings(reading, objectives)
+    found.append(follows_the_graph(reading.quality))
     found.append(Verdict(INDEX, reading.index_problem is None, reading.index_problem or "online"))
     return found
 
@@ -107,6 +97,7 @@ def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
 def _queue(metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
     yield _open(metrics)
     yield _hold(metrics)
+    yield budget_left(metrics)
     yield _leases(metrics, objectives.recovery_interval)
     yield _recoveries(metrics, objectives.recovery_interval)
     yield _accounted(metrics)

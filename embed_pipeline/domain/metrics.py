@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from embed_pipeline.domain.breaker import Breaker
+from embed_pipeline.domain.budget import BudgetUse
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.job import JobStatus
@@ -29,6 +30,7 @@ COUNTERS: Final = (
     "requests",
     "requests_limited",
     "tokens",
+    "cost_nano_usd",
     "cache_hits",
     "deleted_completed",
     "deleted_failed",
@@ -81,6 +83,8 @@ class QueueMetrics:
     """Jobs that somebody else wrote or edited, and nobody has put right yet."""
     hold: Hold | None = None
     """The pause that the provider has asked for, of everybody who shares the rate limit."""
+    budget: tuple[BudgetUse, ...] = ()
+    """How each budget of the account stands that is set."""
 
     @property
     def throughput_per_minute(self) -> float:

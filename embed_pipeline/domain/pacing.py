@@ -55,6 +55,8 @@ def decide(
     wanted = _wanted(backlog, most)
     if drains.running >= wanted:
         return Wait(f"enough drains running: {drains.running} of {most} ({due})")
+    if limit.budget is not None:
+        return Wait(f"{limit.budget} ({due})")
     if limit.wait > WORTH_STARTING:
         if limit.hold is not None:
             return Wait(f"{limit.hold}; {HOW_TO_END} ({due})")

@@ -183,6 +183,10 @@ class RateLimiter(Protocol):
         """Grant no more than the provider says is left."""
         ...
 
+    async def correct(self, *, counted: int, charged: int) -> None:
+        """Put the budget right: a request that was granted with ``counted`` tokens cost so many."""
+        ...
+
     async def read(self) -> LimiterState:
         """Say how the limiter stands; changes nothing."""
         ...

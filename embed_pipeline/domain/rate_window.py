@@ -11,6 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from embed_pipeline.domain.budget import (
+    NO_BUDGET,
+    NOTHING_SPENT,
+    Budget,
+    BudgetUse,
+    Spending,
+    rolled,
+)
 from embed_pipeline.domain.holds import LONGEST_HOLD, Allowance, Hold, Left, Origin, clamped
 
 SLICES: Final = 50
@@ -25,6 +33,7 @@ class RateLimits:
     requests: int = 20
     interval: timedelta = timedelta(milliseconds=60_000)
     tokens: int | None = None
+    budget: Budget = NO_BUDGET
 
     @property
     def slice_ms(self) -> int:
@@ -60,6 +69,7 @@ class Window:
     left_requests: "Rest | None" = None
     """What the provider says is left; the same for tokens."""
     left_tokens: "Rest | None" = None
+    spending: Spending = NOTHING_SPENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +92,14 @@ class Rest:
 class Grant:
     """The answer to a wish: ``wait`` is zero when it was granted, for a request sent soon.
 
-    ``hold`` says who is to blame for a wait that the provider has asked for.
+    ``hold`` says who is to blame for a wait that the provider has asked for, ``budget`` that it is
+    used.
     """
 
     wait: timedelta
     good_for: timedelta = timedelta(0)
     hold: Hold | None = None
+    budget: BudgetUse | None = None
 
     @property
     def is_granted(self) -> bool:
@@ -108,6 +120,8 @@ class LimiterState:
     wait: timedelta
     """Until the next request is granted; zero if it would be now."""
     hold: Hold | None
+    budget: tuple[BudgetUse, ...] = ()
+    """How each budget stands that is set."""
 
 
 def hold(window: Window, *, pause_ms: int, now_ms: int, origin: Origin | None = None) -> Window:
@@ -186,6 +200,7 @@ def state_of(window: Window, limits: RateLimits, *, name: str, now_ms: int) -> L
         tokens=sum(part.tokens for part in alive),
         wait=take(window, limits, now_ms=now_ms)[1].wait,
         hold=hold_of(window, now_ms=now_ms),
+        budget=limits.budget.uses(window.spending),
     )
 
 
@@ -198,6 +213,7 @@ def followed(window: Window, limits: RateLimits, *, now_ms: int) -> Window:
     """
     current = now_ms - now_ms % limits.slice_ms
     ahead = [part for part in window.slices if part.start_ms > current]
+    window = replace(window, spending=rolled(window.spending, now_ms=now_ms))
     if window.not_before_ms > now_ms:
         window = _believable(window, now_ms=now_ms)
     if not ahead:
@@ -231,6 +247,9 @@ def take(
     if window.not_before_ms > now_ms:
         wait = _duration(window.not_before_ms - now_ms)
         return replace(window, slices=alive), Grant(wait, hold=hold_of(window, now_ms=now_ms))
+    if (used := limits.budget.spent(window.spending)) is not None:
+        wait = used.until - _moment(now_ms)
+        return replace(window, slices=alive), Grant(wait, budget=used)
     requests = sum(s.requests for s in alive)
     spent = sum(s.tokens for s in alive)
     free_at = now_ms
@@ -248,6 +267,7 @@ def take(
         window,
         left_requests=window.left_requests and window.left_requests.less(1),
         left_tokens=window.left_tokens and window.left_tokens.less(tokens),
+        spending=window.spending.plus(tokens, limits.budget.price.nano_usd(tokens)),
     )
     granted = Grant(timedelta(0), timedelta(milliseconds=limits.margin_ms))
     if alive and alive[-1].start_ms == current:

@@ -11,6 +11,7 @@ from embed_pipeline.operations.fit import find_misfits
 from embed_pipeline.settings import Settings
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Driver
+from embed_pipeline.store.quality import last_quality
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.triggers import TriggerState
 
@@ -18,7 +19,7 @@ from embed_pipeline.store.triggers import TriggerState
 async def read_everything(driver: Driver, settings: Settings) -> Reading:
     """Take a reading; costs the same for any size of queue and graph."""
     state = await wiring.inspect_schema(driver, settings)
-    metrics = coverage = refusal = None
+    metrics = coverage = refusal = quality = None
     found: list[Misfit] = []
     scan = ScanPace()
     if state.problem is None:
@@ -26,6 +27,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         window = timedelta(milliseconds=settings.metrics_interval_ms)
         metrics = await wiring.read_metrics(queue, settings, window=window)
         refusal = await queue.identity.refusal()
+        quality = await last_quality(queue, settings.model)
         coverage, scan = await queue.reconciler(settings.model).state()
         if coverage is not None:
             found = await find_misfits(queue, settings, coverage)
@@ -39,6 +41,8 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         coverage=coverage,
         misfits=tuple(found),
         scan=scan,
+        price=settings.price,
+        quality=quality,
     )
 
 

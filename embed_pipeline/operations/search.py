@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from embed_pipeline.domain.errors import EmbeddingError
+from embed_pipeline.domain.errors import BudgetSpentError, EmbeddingError
 from embed_pipeline.domain.ports import Embedder, RateLimiter
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import Hit
@@ -35,7 +35,7 @@ async def search_for(
     """Embed ``text`` with the model of the queue and ask the vector index, the nearest first.
 
     Raises:
-        EmbeddingError: the provider did not embed the question.
+        EmbeddingError: the provider did not embed the question, or no more may be spent for now.
         SchemaError: there is no vector index.
     """
     limiter = wiring.open_limiter(queue, settings)
@@ -65,6 +65,8 @@ async def _embedded(
     """Embed one text; it counts against the limit that all workers share."""
     prepared = embedder.prepare(text)
     while not (grant := await limiter.acquire(tokens=prepared.tokens)).is_granted:
+        if grant.budget is not None:
+            raise BudgetSpentError(str(grant.budget))
         on_wait(grant)
         await asyncio.sleep(min(grant.wait, LOOK_AGAIN) / timedelta(seconds=1))
     vectors = (await embedder.embed([prepared])).vectors

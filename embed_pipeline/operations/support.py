@@ -175,7 +175,7 @@ async def _queue(driver: Driver, settings: Settings) -> dict[str, Any]:
     metrics = await queue.metrics.read()
     coverage = await queue.reconciler(settings.model).last()
     return {
-        "figures": queue_figures(metrics, model=settings.model),
+        "figures": queue_figures(metrics),
         "paused": metrics.state.is_paused,
         "breaker": metrics.state.breaker.status,
         "breaker since": metrics.state.breaker.since,

@@ -153,8 +153,8 @@ async def opened_queue(settings: Settings, *, for_drain: bool = False) -> AsyncG
     """
     async with connected(connection(settings)) as driver:
         state = await inspect_schema(driver, settings)
-        problem = state.problem or (state.misfit(settings.dimensions) if for_drain else None)
-        if problem:
+        misfit = state.misfit(settings.dimensions) if for_drain else None
+        if problem := state.problem or misfit:
             raise SchemaError(problem)
         queue = queue_on(driver, settings)
         if for_drain:
@@ -167,12 +167,8 @@ def queue_on(driver: Driver, settings: Settings) -> Queue:
     # A worker suspended inside a transaction holds its locks so long; meanwhile nobody else's
     # lease on the same jobs may expire.
     timeout = max(SHORTEST_TIMEOUT, min(TRANSACTION_TIMEOUT, settings.lease / 3))
-    return open_queue(
-        driver,
-        database=settings.neo4j_database,
-        config=queue_config(settings),
-        timeout=timeout,
-    )
+    config, database = queue_config(settings), settings.neo4j_database
+    return open_queue(driver, database=database, config=config, timeout=timeout)
 
 
 def trigger_on(driver: Driver, settings: Settings) -> Neo4jTriggers:
@@ -192,13 +188,15 @@ def rate_limits(settings: Settings) -> RateLimits:
 
 def open_limiter(queue: Queue, settings: Settings) -> Neo4jRateLimiter:
     """The limit, counted together with everybody who names it the same."""
-    return queue.limiter(rate_limits(settings), name=settings.rate_limit_name)
+    limits = replace(rate_limits(settings), budget=settings.budget)
+    return queue.limiter(limits, name=settings.rate_limit_name)
 
 
 async def read_metrics(queue: Queue, settings: Settings, *, window: timedelta) -> QueueMetrics:
     """Every figure of the queue, and the pause of its provider; ``window`` is what lately means."""
     metrics = await queue.metrics.read(window=window)
-    return replace(metrics, hold=(await open_limiter(queue, settings).read()).hold)
+    limit = await open_limiter(queue, settings).read()
+    return replace(metrics, hold=limit.hold, budget=limit.budget)
 
 
 def drain_options(settings: Settings) -> DrainOptions:
@@ -210,7 +208,7 @@ def drain_options(settings: Settings) -> DrainOptions:
         grace=timedelta(milliseconds=settings.stop_grace_ms),
         recovery_interval=timedelta(milliseconds=settings.recovery_interval_ms),
         recovery_grace=timedelta(milliseconds=settings.recovery_grace_ms),
-        tokens_per_request=settings.tokens_per_minute,
+        tokens_per_request=settings.tokens_per_request,
     )
 
 
@@ -295,5 +293,6 @@ def drain_on(
         recipe=recipe_of(settings.entity_shape),
         fault_of=fault_of,
         release_owner=queue.admin.release_owner,
+        price=settings.price,
     )
     return Drain(parts, owner=owner, options=options, stop=stop, say=say)

@@ -6,11 +6,12 @@ clock do, and where a wait must be reported and not slept.
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from embed_pipeline.domain.audit import OperatorAction
+from embed_pipeline.domain.budget import Spending, Spent, corrected
 from embed_pipeline.domain.holds import LONGEST_HOLD, MAX_SAID, Allowance, Hold, Origin, cut_of
 from embed_pipeline.domain.rate_window import (
     Grant,
@@ -32,7 +33,7 @@ from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.cypher import limiter as cypher
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, fetch_one
 from embed_pipeline.store.records import Properties
-from embed_pipeline.store.transactions import new_token
+from embed_pipeline.store.transactions import count, new_token, write_once
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Neo4jRateLimiter:
             after, grant = take(window, self.limits, now_ms=now, tokens=tokens)
             if grant.is_granted:
                 left = _left(after) if _left(after) != _left(window) else {}
-                await self._store(tx, {**_slices(after), **left})
+                await self._store(tx, {**_slices(after), **left, **_spent(after)})
             return grant
 
         return await self.database.write(work)
@@ -100,6 +101,22 @@ class Neo4jRateLimiter:
 
         await self.database.write(work)
 
+    async def correct(self, *, counted: int, charged: int) -> None:
+        """Put the budget right by what the provider charges; nothing to do where none is set."""
+        if counted == charged or not self.limits.budget.is_set:
+            return
+        token = new_token()
+
+        async def work(tx: Transaction) -> None:
+            window, _ = await self._lock(tx, token)
+            budget = self.limits.budget
+            after = corrected(window.spending, budget, counted=counted, charged=charged)
+            await self._store(tx, _spent(replace(window, spending=after)))
+            # The receipt: twice given back would let more through than the budget.
+            await count(tx, self.database.queue, {}, token=token, has_changes=True)
+
+        await write_once(self.database, self.database.queue, token, work)
+
     async def read(self) -> LimiterState:
         """Say how the limiter stands; changes nothing."""
 
@@ -136,7 +153,7 @@ class Neo4jRateLimiter:
         stored, now = await self._read(tx)
         window = followed(stored, self.limits, now_ms=now)
         if window != stored:
-            await self._store(tx, {**_slices(window), **_pause(window)})
+            await self._store(tx, {**_slices(window), **_pause(window), **_spent(window)})
         asked = timedelta(milliseconds=window.asked_ms)
         if asked > LONGEST_HOLD and window.asked_ms != stored.asked_ms:
             logger.warning("limiter=%s held a pause of %s", self.name, cut_of(asked))
@@ -163,7 +180,26 @@ def _window(limiter: Properties) -> Window:
         else None,
         _rest(limiter, "requests"),
         _rest(limiter, "tokens"),
+        Spending(_spent_in(limiter, "day"), _spent_in(limiter, "month")),
     )
+
+
+def _spent_in(limiter: Properties, period: str) -> Spent:
+    names = (f"{period}_start", f"{period}_tokens", f"{period}_nano_usd")
+    return Spent(*(limiter.get(name, 0) for name in names))
+
+
+def _spent(window: Window) -> dict[str, Any]:
+    spending = window.spending
+    return {
+        name: value
+        for period, spent in (("day", spending.day), ("month", spending.month))
+        for name, value in (
+            (f"{period}_start", spent.start_ms),
+            (f"{period}_tokens", spent.tokens),
+            (f"{period}_nano_usd", spent.nano_usd),
+        )
+    }
 
 
 def _rest(limiter: Properties, what: str) -> Rest | None:

@@ -122,7 +122,7 @@ class Neo4jReconciler(ScanRecord):
             wishes: list[NewJob] = []
             now_ms = (await fetch_one(tx, cypher.READ_TIME, now=self.database.now_ms))["now"]
             readings = await readings_of(tx, self.config, self.model, found)
-            for reading, hash_ in readings:
+            for (reading, hash_), record in zip(readings, found.records, strict=True):
                 kind = classify(
                     reading, model=self.model, text_hash=hash_, dimensions=self.config.dimensions
                 )
@@ -132,6 +132,7 @@ class Neo4jReconciler(ScanRecord):
                 )
                 if self._is_wanted(kind, is_forced=is_forced):
                     tally.forced += is_forced
+                    tally.add_wanted(kind, record["tokens"])
                     wishes.append(self._wish(reading, hash_, is_forced=is_forced))
             tally.contents = Contents.of(
                 (

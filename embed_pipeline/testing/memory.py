@@ -19,6 +19,7 @@ from embed_pipeline.domain.breaker import (
     opened,
     pause_after,
 )
+from embed_pipeline.domain.budget import corrected
 from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
@@ -819,6 +820,12 @@ class FakeRateLimiter:
     async def learn(self, allowance: Allowance) -> None:
         self._follow()
         self.window = learnt(self.window, allowance, now_ms=self._now_ms)
+
+    async def correct(self, *, counted: int, charged: int) -> None:
+        self._follow()
+        budget, spent = self.limits.budget, self.window.spending
+        after = corrected(spent, budget, counted=counted, charged=charged)
+        self.window = replace(self.window, spending=after)
 
     async def read(self) -> LimiterState:
         window = followed(self.window, self.limits, now_ms=self._now_ms)

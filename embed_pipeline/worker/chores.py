@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 COUNTED: Final = (
-    *("completed", "requests", "requests_limited", "tokens", "cache_hits"),
+    *("completed", "requests", "requests_limited", "tokens", "cost_nano_usd", "cache_hits"),
     "heartbeats_failed",
 )
 SECONDS_BETWEEN: Final = 15.0

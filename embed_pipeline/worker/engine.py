@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 from embed_pipeline.domain.errors import DatabaseFault, UnreachableError
-from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.worker.batching import Item
 from embed_pipeline.worker.chores import Counting, Recovery
@@ -46,7 +45,7 @@ class Drain:
             stop: set it to end the drain: no new lease, a grace, then everything is given back.
             say: is told what somebody who watches should know at once.
         """
-        self.report = DrainReport(owner=owner, model=parts.embedder.model)
+        self.report = DrainReport(owner, parts.embedder.model, price=parts.price)
         self._parts = parts
         self._options = options or DrainOptions()
         self._stop = stop or asyncio.Event()
@@ -70,7 +69,7 @@ class Drain:
         self._leasing: asyncio.Task[None] | None = None
         self._resume_at = 0.0
         self._look_at = 0.0
-        self._hold: Hold | None = None
+        self._limit: Grant | None = None
         self._deadline = float("inf")
 
     @property
@@ -147,6 +146,9 @@ class Drain:
             return Ending.BUDGET
         if self._requests or self._leasing or self._ready or self._intake.has_long:
             return None
+        if self._limit and self._limit.budget and self._options.until_empty:
+            self.report.reason = str(self._limit.budget)
+            return Ending.SPENT
         if self._intake.refusal is not None:
             self.report.reason = self._intake.refusal
             return Ending.CLOSED
@@ -158,7 +160,7 @@ class Drain:
         return Ending.EMPTY if self._intake.is_dry and self._options.until_empty else None
 
     def _say_what_lasts_longer(self) -> None:
-        why = f"; {self._hold}" if self._hold else ""
+        why = f"; {self._limit.hold}" if self._limit and self._limit.hold else ""
         self.report.reason = f"the rate limit lasts longer than the time left{why}"
 
     async def _send(self) -> None:
@@ -191,7 +193,7 @@ class Drain:
 
     def _wait_for(self, grant: Grant) -> None:
         now = time.monotonic()
-        self._hold = grant.hold
+        self._limit = grant
         self._resume_at = now + grant.wait.total_seconds()
         self._look_at = now + min(grant.wait, LOOK_AGAIN).total_seconds()
 
@@ -216,7 +218,7 @@ class Drain:
             if not grant.is_granted:
                 self._wait_for(grant)
                 return
-            self._resume_at = 0.0
+            self._resume_at, self._limit = 0.0, None
         batch = await self._intake.take()
         if batch.is_probe:
             # Among the requests, so that a stop does not wait for an answer that may never come.

@@ -6,6 +6,7 @@ from typing import Final
 
 from embed_pipeline.domain.errors import plain_fault
 from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
+from embed_pipeline.domain.prices import UNKNOWN, Price
 from embed_pipeline.domain.text import Render
 from embed_pipeline.worker.lease_keeper import OpenStore
 from embed_pipeline.worker.outage import ReleaseOwner
@@ -27,6 +28,7 @@ class Parts:
     recipe: str
     fault_of: FaultOf = plain_fault
     release_owner: ReleaseOwner | None = None
+    price: Price = UNKNOWN
 
 
 MOST_PER_LEASE: Final = 2_048

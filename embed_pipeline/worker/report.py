@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from embed_pipeline.domain.errors import ErrorCategory, fingerprint
 from embed_pipeline.domain.job import Lease, run_id_of
-from embed_pipeline.domain.prices import cost_of
+from embed_pipeline.domain.prices import UNKNOWN, Price
 from embed_pipeline.domain.redact import one_line, redact
 from embed_pipeline.domain.results import FailureOutcome
 
@@ -21,6 +21,7 @@ class Ending(StrEnum):
 
     EMPTY = "nothing left to do"
     BUDGET = "its budget is used"
+    SPENT = "nothing more may be spent for now"
     STOPPED = "it was told to stop"
     CLOSED = "the queue gives out no jobs"
     CRITICAL = "nothing can work until somebody acts"
@@ -88,6 +89,8 @@ class DrainReport:
     """For new jobs, with nothing left to do."""
     ending: Ending | None = None
     reason: str | None = None
+    price: Price = UNKNOWN
+    """Of a token while the drain worked."""
     kinds: dict[tuple[ErrorCategory, str], ErrorKind] = field(default_factory=dict)
 
     def note_error(self, category: ErrorCategory, message: str, outcome: FailureOutcome) -> None:
@@ -127,7 +130,12 @@ class DrainReport:
     @property
     def cost_usd(self) -> float | None:
         """What the provider charges for the tokens; None where its price is not known."""
-        return cost_of(self.model, self.tokens)
+        return self.price.usd(self.tokens)
+
+    @property
+    def cost_nano_usd(self) -> int:
+        """The same in whole billionths, for the counters; nothing where nobody knows."""
+        return self.price.nano_usd(self.tokens)
 
     @property
     def fault(self) -> str | None:

@@ -13,8 +13,8 @@ import pytest
 from embed_pipeline.defs import checks
 from embed_pipeline.defs.assets import queue_metrics_asset
 from embed_pipeline.defs.metadata import SHOWN, of_coverage, table
+from embed_pipeline.domain.checks import CHECKS, Severity
 from embed_pipeline.domain.coverage import Coverage, CoverageKey, CoverageReport, ReconcilePage
-from embed_pipeline.domain.health import CHECKS, Severity
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import Deployment, SensorUnderTest, fresh_definitions

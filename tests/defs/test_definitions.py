@@ -14,6 +14,7 @@ import pytest
 
 import embed_pipeline.defs as defs_folder
 from embed_pipeline.defs.history import history_asset
+from embed_pipeline.defs.quality import quality_asset
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import fresh_definitions
 from tests.support.project import BIN, Project, make_project
@@ -22,6 +23,7 @@ GIVEN = {
     "interval": timedelta(minutes=1),
     "queue": DEFAULT_QUEUE,
     "history": history_asset(DEFAULT_QUEUE),
+    "quality": quality_asset(DEFAULT_QUEUE),
 }
 """What the functions take that make definitions."""
 DEFINITIONS = (
@@ -103,8 +105,11 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
 
     assert {name for _, name in made} == {
         "daily_history",
+        "daily_quality",
         "embed_health",
         "embed_queue_metrics",
+        "embedding_plan",
+        "embedding_quality",
         "operator_actions",
         "queue_metrics",
         "queue_metrics_history",

@@ -65,8 +65,7 @@ def figures(number: int) -> dict[str, Any]:
             categories=dict.fromkeys(ErrorCategory, failed),
             counters=dict.fromkeys(COUNTERS, number),
             state=QueueState(Breaker()),
-        ),
-        model=MODEL,
+        )
     )
 
 

@@ -49,7 +49,7 @@ def dagster_home(tmp_path: Path) -> Path:
 
 async def remember(home: Path, queue: Neo4jUnderTest) -> None:
     """Add a reading and a drain to the history, as the sensors do."""
-    figures = queue_figures(await queue.queue.metrics.read(), model=MODEL)
+    figures = queue_figures(await queue.queue.metrics.read())
     drain = {
         "drain_run_id": "run-1",
         "drain_completed": 41,

@@ -165,7 +165,7 @@ async def test_m83_jobs_of_a_former_model_are_superseded_by_the_scan_and_revived
 
 async def test_m81_no_total_falls_over_revive_retry_and_cleanup(queue: Neo4jUnderTest) -> None:
     async def totals() -> dict[str, int | float]:
-        figures = queue_figures(await queue.queue.metrics.read(), model=MODEL)
+        figures = queue_figures(await queue.queue.metrics.read())
         return {name: value for name, value in figures.items() if name.endswith("_total")}
 
     await queue.in_state("ada", JobStatus.COMPLETED)

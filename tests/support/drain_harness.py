@@ -12,6 +12,7 @@ from neo4j import AsyncDriver
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.ports import JobStore
+from embed_pipeline.domain.prices import UNKNOWN, Price
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.embedding.openai import OpenAIEmbedder
@@ -38,6 +39,7 @@ class DrainUnderTest(Neo4jUnderTest):
     server: OpenAIServer | None = None
     shape: EntityShape = SHAPE
     limits: RateLimits = PLENTY
+    price: Price = UNKNOWN
     limiter_clock: FakeClock | None = None
     """Lets a test decide when the window of the rate limit has passed."""
     store_clock: FakeClock | None = None
@@ -131,6 +133,7 @@ class DrainUnderTest(Neo4jUnderTest):
             recipe=recipe_of(self.shape),
             fault_of=fault_of,
             release_owner=self.admin.release_owner,
+            price=self.price,
         )
         try:
             yield Drain(

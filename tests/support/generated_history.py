@@ -28,7 +28,7 @@ KINDS = {int: "Int", float: "Float"}
 
 def figures() -> dict[str, int | float]:
     """A reading with every figure there is."""
-    return {**queue_figures(BUSY, model=PAID), **coverage_figures(CoverageReport(PAID))}
+    return {**queue_figures(BUSY), **coverage_figures(CoverageReport(PAID))}
 
 
 def readings(count: int, *, first: datetime = FIRST, every: timedelta = MINUTE) -> pd.DataFrame:

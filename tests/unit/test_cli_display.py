@@ -22,6 +22,7 @@ from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics, QueueState
+from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.results import FailureOutcome
 from embed_pipeline.worker.report import DrainReport, Ending
 
@@ -174,6 +175,7 @@ def test_a_report_names_failures_cost_waiting_and_why_it_ended() -> None:
     report = DrainReport(
         owner="o",
         model="text-embedding-3-small",
+        price=Price(0.02),
         completed=90,
         failed=Counter({ErrorCategory.PERMANENT: 2, ErrorCategory.TRANSIENT: 1}),
         released=4,
@@ -193,7 +195,7 @@ def test_a_report_names_failures_cost_waiting_and_why_it_ended() -> None:
     assert rows["Failed"] == "1 TRANSIENT, 2 PERMANENT"
     assert rows["Given back"] == "7"
     assert rows["Error"] == "1 TRANSIENT: oops"
-    assert rows["Requests"].startswith("5, 1000000 tokens, $0.0200 at prices of")
+    assert rows["Requests"] == "5, 1000000 tokens, $0.0200"
     assert rows["Time"] == "30.0 s, 12.0 s waiting for the limit"
     assert rows["Ended because"] == "the queue gives out no jobs: paused by ada"
     assert "Recovered" not in rows

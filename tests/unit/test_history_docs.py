@@ -14,7 +14,7 @@ from tests.support.project import ROOT
 from tests.unit.test_domain_figures import BUSY, PAID
 
 COLUMNS = {
-    "queue_metrics": {*queue_figures(BUSY, model=PAID)},
+    "queue_metrics": {*queue_figures(BUSY)},
     "coverage": {*coverage_figures(CoverageReport(PAID))},
     "drains": {
         *DrainReport("owner", PAID).as_dict(),
