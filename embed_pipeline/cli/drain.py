@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from embed_pipeline.cli.base import console, is_screen, number_of, safe, show, table, warn_about
+from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 
@@ -147,6 +148,10 @@ def report_rows(report: DrainReport) -> Iterator[tuple[str, str]]:
     yield "Time", f"{report.seconds:.1f} s, {report.seconds_waiting:.1f} s waiting for the limit"
     ending = report.ending or "an error cut it short"
     yield "Ended because", f"{ending}: {report.reason}" if report.reason else str(ending)
+    if report.breaker is not None and report.breaker.status is BreakerStatus.OPEN:
+        done = "kept open" if report.breaker.failures > 1 else "opened"
+        until = f"no drain gets jobs before the {report.breaker.next_try}"
+        yield "Breaker", f"{done}, {until}, or before 'embed-pipeline resume --close-breaker'"
 
 
 async def _print_rest(queue: Queue) -> None:

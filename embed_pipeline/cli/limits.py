@@ -52,10 +52,8 @@ def limits(context: typer.Context, json: AsJson = False) -> None:
 
 def limit_rows(state: LimiterState) -> Iterator[tuple[str, str]]:
     """The limiter for people."""
-    limits, interval = state.limits, f"{state.limits.interval.total_seconds():g} s"
-    tokens = "" if limits.tokens is None else f" and {limits.tokens} tokens"
     yield "Name", state.name
-    yield "Allowed", f"{limits.requests} requests{tokens} in {interval}"
+    yield "Allowed", str(state.limits)
     yield "Used", f"{state.requests} requests, {state.tokens} tokens"
     when = f"in {age(state.wait)}, at {at(state.at + state.wait)}" if state.wait else "now"
     yield "Next request", when

@@ -28,12 +28,17 @@ _MOST_MS: Final = timedelta.max // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What the provider allows: requests per interval, and tokens per interval if set."""
+    """What the provider allows per interval; ``None`` is no limit."""
 
-    requests: int = 20
+    requests: int | None = 20
     interval: timedelta = timedelta(milliseconds=60_000)
     tokens: int | None = None
     budget: Budget = NO_BUDGET
+
+    def __str__(self) -> str:
+        limits = {"requests": self.requests, "tokens": self.tokens}
+        said = " and ".join(f"{n} {what}" for what, n in limits.items() if n is not None)
+        return f"{said} in {self.interval.total_seconds():g} s" if said else "no limit"
 
     @property
     def slice_ms(self) -> int:
@@ -278,7 +283,7 @@ def take(
 
 
 def _is_full(requests: int, spent: int, tokens: int, limits: RateLimits) -> bool:
-    if requests >= limits.requests:
+    if limits.requests is not None and requests >= limits.requests:
         return True
     return limits.tokens is not None and spent > 0 and spent + tokens > limits.tokens
 

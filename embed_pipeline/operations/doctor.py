@@ -139,7 +139,7 @@ async def _examine_limiter(driver: Driver, settings: Settings) -> Finding:
     state = await wiring.open_limiter(queue, settings).read()
     if state.hold is not None:
         return Finding("Rate limit", Mark.WARNING, str(state.hold), f"{HOW_TO_END}.")
-    used = f"{state.requests} of {state.limits.requests} requests used"
+    used = f"{state.limits}, {state.requests} requests used"
     return Finding("Rate limit", Mark.GOOD, f"{state.name}, {used}, no pause of the provider")
 
 

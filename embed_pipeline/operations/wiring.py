@@ -34,9 +34,8 @@ from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.outage import Say
 
 SHORTEST_TIMEOUT: Final = timedelta(seconds=1)
-TOKENS_ONLY: Final = RateLimits(requests=1_000_000, interval=timedelta(minutes=1))
-UNLIMITED: Final = RateLimits(requests=1_000_000, interval=timedelta(seconds=1))
-"""More than a model on this machine can answer."""
+UNLIMITED: Final = RateLimits(requests=None, interval=timedelta(minutes=1))
+"""For a model on this machine; what is used in a minute is counted all the same."""
 
 
 def connection(settings: Settings) -> Connection:
@@ -183,7 +182,7 @@ def rate_limits(settings: Settings) -> RateLimits:
         # Tokens of a minute in an interval that may be longer: fewer than allowed, never more.
         interval = timedelta(milliseconds=settings.rate_limit_interval_ms)
         return RateLimits(settings.rate_limit_requests, interval, tokens)
-    return UNLIMITED if tokens is None else replace(TOKENS_ONLY, tokens=tokens)
+    return replace(UNLIMITED, tokens=tokens)
 
 
 def open_limiter(queue: Queue, settings: Settings) -> Neo4jRateLimiter:

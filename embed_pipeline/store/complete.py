@@ -77,7 +77,7 @@ async def _complete_all(
         entities = await read_hashes(tx, config, uids)
         if any(_misfit(row, entities) for row in rows):
             raise _UnfitError
-        await _clear_outdated(tx, config, uids, token=token)
+        await _clear_outdated(tx, config, entities, uids, token=token)
         await fetch(tx, LOCK_JOBS, ids=sorted(row.lease.job_id for row in rows), token=token)
         done = await fetch_one(tx, FINISH_JOBS, rows=_finish_rows(rows), now=database.now_ms)
         if done["jobs"] < len(rows):
@@ -109,7 +109,7 @@ async def _complete_each(
         fitting = [row for row, _, outcome in judged if outcome is _COMPLETED]
         await _write_vectors(tx, config, fitting, now=database.now_ms)
         finished = sorted(row.lease.entity_uid for row in fitting)
-        await _clear_outdated(tx, config, finished, token=token)
+        await _clear_outdated(tx, config, entities, finished, token=token)
         await fetch(tx, FINISH_JOBS, rows=_finish_rows(fitting), now=database.now_ms)
         changes = [
             _change(job, outcome, entities, now)
@@ -217,9 +217,15 @@ async def _write_vectors(
 
 
 async def _clear_outdated(
-    tx: Transaction, config: QueueConfig, uids: Sequence[str], *, token: int
+    tx: Transaction,
+    config: QueueConfig,
+    entities: Mapping[str, CurrentEntity],
+    finished: Iterable[str],
+    *,
+    token: int,
 ) -> None:
     """Remove the vectors of outdated versions, which other programs would find."""
+    uids = [uid for uid in finished if entities[uid].has_outdated]
     if uids and not config.keeps_old:
         await fetch(
             tx,

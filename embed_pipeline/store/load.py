@@ -46,6 +46,8 @@ class CurrentEntity(NamedTuple):
     is_foreign: bool = False
     """Somebody else's vector is on it, and is to stay."""
     text_hash: str | None = None
+    has_outdated: bool = False
+    """Outdated versions of it have vectors."""
 
     @property
     def can_be_meant(self) -> bool:
@@ -175,14 +177,16 @@ def reading(
         statement, keys=list(uid_of_key), longest=longest, most=LONGEST_TEXT
     )
     entities: dict[str, CurrentEntity] = dict.fromkeys(uids, NO_ENTITY)
-    for key, exists, version, text, size in record["entities"]:
-        if not exists:
-            continue
+    for key, version, text, size in record["entities"]:
         uid = uid_of_key[key]
-        entity, known = CurrentEntity(exists, version_of(version), text, size), entities[uid]
+        known = entities[uid]
+        entity = CurrentEntity(exists=True, version=version_of(version), text=text, size=size)
         # The vector of one of them would stand on the other too.
         is_ambiguous = known.exists and known != entity
         entities[uid] = entity._replace(is_ambiguous=True) if is_ambiguous else entity
+    for key in record["outdated"]:
+        uid = uid_of_key[key]
+        entities[uid] = entities[uid]._replace(has_outdated=True)
     if config.keeps_foreign:
         for key in (yield from _foreign(config, list(uid_of_key))):
             uid = uid_of_key[key]

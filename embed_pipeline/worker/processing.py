@@ -134,12 +134,13 @@ class Processor:
     async def open_breaker(self) -> None:
         """Stop everybody because of the global fault that was met."""
         breaker = await self._parts.switch.open_breaker(str(self.critical))
+        self._report.breaker = breaker
         if breaker.status is BreakerStatus.OPEN:
             logger.error("owner=%s opened the breaker: %s", self._report.owner, breaker.reason)
 
     def forget_outage(self) -> None:
         """The queue gives out jobs again, so somebody has seen the provider work."""
-        self._line.outage = self.breaker = None
+        self._line.outage = self.breaker = self._report.breaker = None
 
     async def _note_return(self) -> None:
         self.forget_outage()
@@ -154,7 +155,7 @@ class Processor:
         logger.error("owner=%s %s", self._report.owner, breaker)
         await self._settler.fail(items, error)
         # Last: the drain may end now.
-        self.breaker = breaker
+        self.breaker = self._report.breaker = breaker
 
     async def _fail_unless_down(self, items: Sequence[Item], late: TransientError) -> None:
         """A request that took too long is the fault of its texts, unless nothing is answered."""

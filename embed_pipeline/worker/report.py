@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from embed_pipeline.domain.breaker import Breaker
 from embed_pipeline.domain.errors import ErrorCategory, fingerprint
 from embed_pipeline.domain.job import Lease, run_id_of
 from embed_pipeline.domain.prices import UNKNOWN, Price
@@ -91,6 +92,8 @@ class DrainReport:
     reason: str | None = None
     price: Price = UNKNOWN
     """Of a token while the drain worked."""
+    breaker: Breaker | None = None
+    """As this drain has left it, if it met a fault that stops everybody."""
     kinds: dict[tuple[ErrorCategory, str], ErrorKind] = field(default_factory=dict)
 
     def note_error(self, category: ErrorCategory, message: str, outcome: FailureOutcome) -> None:

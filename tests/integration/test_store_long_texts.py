@@ -112,7 +112,9 @@ def exhausted_by(monkeypatch: pytest.MonkeyPatch, judge: Culprit) -> list[dict[s
 
 
 def reads_entities(query: str) -> bool:
-    return "RETURN collect([key, exists" in query and "collect([key" in cypher_entity.READ_ENTITIES
+    marks = ("collect([key, version", "AS outdated")
+    assert all(mark in cypher_entity.READ_ENTITIES for mark in marks)
+    return all(mark in query for mark in marks)
 
 
 def scans(query: str) -> bool:

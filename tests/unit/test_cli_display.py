@@ -201,6 +201,21 @@ def test_a_report_names_failures_cost_waiting_and_why_it_ended() -> None:
     assert "Recovered" not in rows
 
 
+@pytest.mark.parametrize(("failures", "done"), [(1, "opened"), (2, "kept open")])
+def test_r12_a_drain_says_that_it_has_left_the_breaker_open(failures: int, done: str) -> None:
+    report = DrainReport(owner="o", model="m", ending=Ending.CRITICAL, reason="401")
+    silent = dict(report_rows(report))
+    report.breaker = Breaker(BreakerStatus.OPEN, "401", probe_at=NOW, failures=failures)
+
+    rows = dict(report_rows(report))
+
+    assert "Breaker" not in silent
+    assert rows["Breaker"] == (
+        f"{done}, no drain gets jobs before the next try at {NOW:%Y-%m-%d %H:%M:%S} UTC, or before "
+        "'embed-pipeline resume --close-breaker'"
+    )
+
+
 def test_m72_status_says_that_the_provider_is_down() -> None:
     breaker = Breaker(
         BreakerStatus.OPEN,

@@ -136,6 +136,12 @@ def test_two_properties_may_not_be_the_same() -> None:
         EntityShape(observations="embedding_hash")
 
 
+@pytest.mark.parametrize("order", ["name", "validTo", "embedding", "embedding_at"])
+def test_what_orders_no_versions_is_refused(order: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"entity order is '{order}'"):
+        EntityShape(order=order)
+
+
 @pytest.mark.parametrize(
     ("value", "observations"),
     [

@@ -5,7 +5,7 @@ from typing import Final, LiteralString
 SCAN_ENTITIES: Final[LiteralString] = """
 CALL () {
   MATCH (entity:%label%)
-  WHERE entity.%key% > $after AND entity.%valid_to% IS NULL
+  WHERE entity.%key% > $after AND %current_entity%
   RETURN entity ORDER BY entity.%key% LIMIT $limit
 }
 WITH entity, entity.%vector% AS vector
@@ -51,7 +51,7 @@ RETURN coalesce($now, datetime.realtime().epochMillis) AS now
 KEYS_IN_USE: Final[LiteralString] = """
 UNWIND $keys AS key
 MATCH (entity:%label% {%key%: key}) USING INDEX entity:%label%(%key%)
-WHERE entity.%valid_to% IS NULL
+WHERE %current_entity%
 RETURN key, count(entity) AS entities
 """
 """How many current entities have each key; reads neither vector nor text."""
@@ -78,7 +78,7 @@ RETURN elementId(entity) AS id, %readable% AS text
 
 NEXT_KEY: Final[LiteralString] = """
 MATCH (entity:%label%)
-WHERE entity.%key% > $after AND entity.%valid_to% IS NULL
+WHERE entity.%key% > $after AND %current_entity%
 RETURN entity.%key% AS key ORDER BY entity.%key% LIMIT 1
 """
 """The key of an entity whose text cannot be read; reads no text."""
@@ -93,7 +93,7 @@ behind it, and a scan of a million a thousand million.
 COUNT_ORPHANS: Final[LiteralString] = f"""
 MATCH (entity:%label%)
 WHERE entity.%key% > $after {END_OF_PAGE}
-  AND entity.%valid_to% IS NOT NULL AND entity.%vector% IS NOT NULL
+  AND %outdated_entity% AND entity.%vector% IS NOT NULL
 RETURN count(entity) AS orphans
 """
 """Vectors of the same page on entities that are history."""
@@ -101,15 +101,15 @@ RETURN count(entity) AS orphans
 CLEAR_ORPHANS: Final[LiteralString] = f"""
 MATCH (entity:%label%)
 WHERE entity.%key% > $after {END_OF_PAGE}
-  AND entity.%valid_to% IS NOT NULL AND entity.%vector% IS NOT NULL
+  AND %outdated_entity% AND entity.%vector% IS NOT NULL
   AND ($foreign OR entity.%vector_hash% IS NOT NULL)
   AND NOT EXISTS {{
     MATCH (successor:%label% {{%key%: entity.%key%}})
-    WHERE successor.%valid_to% IS NULL
+    WHERE %current_successor%
       AND successor.%vector% IS NULL AND successor.%vector_hash% IS NULL
   }}
 SET entity._embed_lock = $token
-WITH entity WHERE entity.%valid_to% IS NOT NULL
+WITH entity WHERE %outdated_entity%
 REMOVE entity.%vector%, entity._embed_lock, %mark%
 RETURN count(entity) AS orphans
 """

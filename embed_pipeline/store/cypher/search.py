@@ -4,7 +4,7 @@ from typing import Final, LiteralString
 
 SEARCH: Final[LiteralString] = """
 CALL db.index.vector.queryNodes($index, $candidates, $vector) YIELD node, score
-WHERE node.%valid_to% IS NULL AND node.%vector_model% = $model
+WHERE %current_node% AND node.%vector_model% = $model
 WITH node, score, node.%key% AS key ORDER BY score DESC, key LIMIT $limit
 WITH key, toStringOrNull(node.%type%) AS type, score, node {%text%} AS text
 WITH key, type, score, text, %size% AS size
@@ -18,7 +18,7 @@ their vectors must not be compared. So it is asked for more candidates than are 
 
 EMBEDDED_BY_MODEL: Final[LiteralString] = """
 MATCH (entity:%label%)
-WHERE entity.%vector_hash% IS NOT NULL AND entity.%valid_to% IS NULL
+WHERE entity.%vector_hash% IS NOT NULL AND %current_entity%
   AND entity.%vector% IS NOT NULL
 RETURN entity.%vector_model% AS model, count(entity) AS entities ORDER BY model
 """

@@ -16,7 +16,7 @@ UNWIND $createdNodes
          WHERE change.old IS NULL OR change.old <> change.new | change.node]
       + [change IN coalesce($removedNodeProperties[name], []) | change.node]) AS entity
 WITH DISTINCT entity
-WHERE entity:%label% AND entity.%valid_to% IS NULL
+WHERE entity:%label% AND %current_entity%
 WITH entity.%key% AS key, entity.%version% AS given
 WITH CASE
     WHEN key IS :: STRING NOT NULL THEN key

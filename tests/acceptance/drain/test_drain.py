@@ -299,6 +299,7 @@ async def test_r12_a_wrong_key_fails_no_job_and_opens_the_breaker(queue: DrainUn
     state = await queue.switch.state()
     assert state.breaker.status is BreakerStatus.OPEN
     assert state.breaker.since is not None
+    assert report.breaker == state.breaker
     noted = [job for job in await queue.admin.find_jobs(JobFilter()) if job.error]
     assert noted
     assert {job.error_category for job in noted} == {ErrorCategory.CRITICAL}
@@ -316,9 +317,14 @@ async def test_r12_a_probe_closes_the_breaker_and_everything_completes(
     await queue.given(20)
     await queue.drained(api_key="sk-wrong-key-123")
     await queue.run("MATCH (q:EmbedQueue) SET q.breaker_probe_at = 0")
+    again = await queue.drained(api_key="sk-wrong-key-123")
+    await queue.run("MATCH (q:EmbedQueue) SET q.breaker_probe_at = 0")
 
     report = await queue.drained()
 
+    assert again.breaker is not None
+    assert (again.breaker.status, again.breaker.failures) == (BreakerStatus.OPEN, 2)
+    assert report.breaker is None
     assert report.completed == 20
     assert await queue.counted() == {"completed": 20}
     assert (await queue.switch.state()).breaker.status is BreakerStatus.CLOSED

@@ -54,6 +54,7 @@ NAMES = (
     "EMBED_ENTITY_KEY",
     "EMBED_ENTITY_VERSION",
     "EMBED_ENTITY_VALID_TO",
+    "EMBED_ENTITY_ORDER",
     "EMBED_ENTITY_VECTOR",
     "EMBED_ENTITY_TYPE",
     "EMBED_ENTITY_OBSERVATIONS",
@@ -323,7 +324,9 @@ def test_bolt_in_the_clear_to_another_machine_must_be_allowed_explicitly(
     assert allowed.neo4j_uri == uri
 
 
-@pytest.mark.parametrize("field", ["label", "key", "version", "valid_to", "vector", "type"])
+@pytest.mark.parametrize(
+    "field", ["label", "key", "version", "valid_to", "order", "vector", "type"]
+)
 def test_no_hostile_name_gets_into_a_shape(field: str) -> None:
     for name in REFUSED_NAMES:
         with pytest.raises(ConfigurationError, match="allowed is a name of at most 128 printable"):

@@ -188,6 +188,8 @@ def test_the_search_sees_what_is_there(evidence: Evidence) -> None:
     assert evidence.holds("drain ended", where="file ")
     assert evidence.holds("drain ended", where="command drain")
     assert evidence.holds("AuthenticationError", where="command drain")
+    # Either it may not try, or its try has kept the breaker open; both are said.
+    assert evidence.holds("breaker", where="command drain")
     assert evidence.holds("AuthenticationError", where="command doctor")
     assert evidence.holds("BadRequestError", where="support errors.json")
     assert evidence.holds("embed_backlog", where="support logs/dagster.log")
