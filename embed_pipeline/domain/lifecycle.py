@@ -129,11 +129,13 @@ def after_failure(
 
 def after_expiry(
     *, attempts: int, max_attempts: int, expiries: int, policy: RetryPolicy, roll: float
-) -> Retry | GiveUp:
+) -> Retry | GiveUp | GiveBack:
     """Decide what an expired lease leads to; ``expiries`` already counts this one.
 
     The same policy as for a failure, except that the first expiry is available again at once:
-    most workers die for reasons of their own.
+    most workers die for reasons of their own. For the same reason it is never the end of a job:
+    its first lease to expire may have been shared, so the last attempt is made again, alone. Who
+    allows only one attempt gets no second one.
     """
     decision = after_failure(
         ErrorCategory.TRANSIENT,
@@ -144,7 +146,7 @@ def after_expiry(
     )
     if isinstance(decision, Retry):
         return Retry(timedelta(0)) if expiries <= 1 else decision
-    return GiveUp()
+    return GiveBack() if expiries <= 1 and max_attempts > 1 else GiveUp()
 
 
 class EnqueueOutcome(StrEnum):

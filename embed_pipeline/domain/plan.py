@@ -96,7 +96,9 @@ class Pace:
             return None
         limits, budget = self.limits, self.limits.budget
         window = timedelta(milliseconds=limits.slice_ms + limits.margin_ms) + limits.interval
-        times = [window * (requests / limits.requests)]
+        times: list[timedelta] = []
+        if limits.requests is not None:
+            times.append(window * (requests / limits.requests))
         if limits.tokens is not None:
             times.append(window * (tokens / limits.tokens))
         for period, unit, allowed in budget.parts():
@@ -105,4 +107,4 @@ class Pace:
                 # What fits into the first day or month needs no second one.
                 whole = int(amount / allowed) if amount > allowed else 0
                 times.append(timedelta(days=DAYS[period]) * whole)
-        return max(times)
+        return max(times, default=None)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.domain.lifecycle import GiveUp, Move, after_expiry
+from embed_pipeline.domain.lifecycle import GiveBack, GiveUp, Move, after_expiry
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.store.adoption import Neo4jAdoption
 from embed_pipeline.store.audit import AuditNote
@@ -116,8 +116,9 @@ def _decide(job: Properties, config: QueueConfig, now: int) -> Change:
         policy=config.retry,
         roll=config.roll(),
     )
-    if isinstance(decision, GiveUp) and job.get("moved_fence") == job["fence"]:
-        # Somebody has asked for a newer text under this lease: that one has not been tried yet.
+    # Somebody has asked for a newer text under this lease: that one has not been tried yet.
+    is_moved = isinstance(decision, GiveUp) and job.get("moved_fence") == job["fence"]
+    if is_moved or isinstance(decision, GiveBack):
         return back_to_pending(job, Move.RECOVER, now=now, is_refunded=True, is_expired=True)
     if isinstance(decision, GiveUp):
         note = None

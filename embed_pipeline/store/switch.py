@@ -93,7 +93,8 @@ class Neo4jQueueSwitch:
         message = redact(reason, self.config.secrets)[:MAX_MESSAGE]
 
         def decide(queue: Properties, now: int) -> dict[str, Any]:
-            after = opened(read_breaker(queue), message, moment(now), is_outage=is_outage)
+            before, roll = read_breaker(queue), self.config.roll()
+            after = opened(before, message, moment(now), is_outage=is_outage, roll=roll)
             return {
                 "breaker": after.status.value,
                 "breaker_reason": after.reason,

@@ -4,7 +4,7 @@ The contract suite runs over it and over Neo4j, and a state machine compares the
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -115,7 +115,7 @@ class FakeQueue:
     shape: EntityShape = field(default_factory=EntityShape)
     jobs: dict[str, Job] = field(default_factory=dict)
     entities: dict[str, FakeEntity] = field(default_factory=dict)
-    counters: Counter[str] = field(default_factory=Counter)
+    counters: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     breaker: Breaker = field(default_factory=Breaker)
     paused: tuple[str, datetime] | None = None
     slots: int = 0
@@ -149,7 +149,8 @@ class FakeQueue:
         return fingerprint(render_for(self.shape), recipe=recipe_of(self.shape))(properties)
 
     async def count(self, counts: Mapping[str, int]) -> None:
-        self.counters.update(counts)
+        for name, number in counts.items():
+            self.counters[name] += number
 
     # the worker's side
 
@@ -394,7 +395,7 @@ class FakeQueue:
         return QueueState(self.breaker, self.paused is not None, by, since)
 
     async def open_breaker(self, reason: str, *, is_outage: bool = False) -> Breaker:
-        self.breaker = opened(self.breaker, reason, self.now, is_outage=is_outage)
+        self.breaker = opened(self.breaker, reason, self.now, is_outage=is_outage, roll=self.roll())
         return self.breaker
 
     async def close_breaker(self) -> None:
@@ -583,7 +584,8 @@ class FakeQueue:
         )
         self._set(job.id, expiries=job.expiries + 1)
         self.counters["recovered"] += 1
-        if isinstance(decision, GiveUp) and self.moved.get(job.id) == job.fence:
+        is_moved = isinstance(decision, GiveUp) and self.moved.get(job.id) == job.fence
+        if is_moved or isinstance(decision, GiveBack):
             self._back(job.id, refund=1)
         elif isinstance(decision, GiveUp):
             self.counters["exhausted"] += 1

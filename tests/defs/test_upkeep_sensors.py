@@ -29,7 +29,7 @@ async def given_expired(queue: Neo4jUnderTest, *uids: str, owner: str = OWNER) -
     queue.clock.advance(2 * LEASE)
 
 
-async def recoveries(deployment: Deployment) -> int:
+async def recoveries(deployment: Deployment) -> float:
     return (await deployment.queue.counters())["recoveries"]
 
 

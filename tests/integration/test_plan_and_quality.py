@@ -17,7 +17,7 @@ from embed_pipeline.store.quality import last_quality, sample_quality, save_qual
 from tests.acceptance.drain.conftest import provider, queue, running_provider
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.openai_server import vectors
-from tests.support.queue_harness import MODEL
+from tests.support.queue_harness import MODEL, pages_of
 
 __all__ = ("provider", "queue", "running_provider")
 
@@ -65,8 +65,7 @@ async def test_m107_m108_what_is_planned_is_charged(queue: DrainUnderTest, count
 
     plan = await planning.make_plan(queue.queue, settings, page_size=100)
     await save_plan(queue.queue, plan)
-    async for _ in queue.queue.reconciler(MODEL).pages():
-        pass
+    await pages_of(queue.queue.reconciler(MODEL), limit=100)
     report = await queue.drained()
     planned = await last_plan(queue.queue, MODEL)
     after = await planning.make_plan(queue.queue, settings)
@@ -89,8 +88,7 @@ async def test_m107_a_plan_for_a_model_that_is_not_set_and_for_all_again(
 ) -> None:
     await given_texts(queue, 20)
     settings = settings_for()
-    async for _ in queue.queue.reconciler(MODEL).pages():
-        pass
+    await pages_of(queue.queue.reconciler(MODEL), limit=100)
     await queue.drained()
     large = planning.settings_for_model(
         settings_for(EMBEDDING_PRICE_USD_PER_MILLION=None), "text-embedding-3-large"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, pause_after
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, opened, pause_after
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError, ErrorCategory
@@ -118,6 +118,20 @@ def test_the_breaker_waits_longer_and_longer_but_not_for_ever() -> None:
     minutes = [pause_after(failures) // timedelta(minutes=1) for failures in range(1, 8)]
 
     assert minutes == [1, 2, 4, 8, 15, 15, 15]
+
+
+@given(failures=st.integers(0, 20), roll=st.floats(0, 1), is_outage=st.booleans())
+def test_m72_probes_of_several_queues_spread_within_a_tenth_of_the_pause(
+    failures: int, roll: float, *, is_outage: bool
+) -> None:
+    now = datetime(2026, 11, 16, tzinfo=UTC)
+    before = Breaker(BreakerStatus.HALF_OPEN, "down", now, now, failures, is_outage)
+
+    probe_at = opened(before, "down", now, is_outage=is_outage, roll=roll).probe_at
+
+    assert probe_at is not None
+    pause = pause_after(failures + 1, is_outage=is_outage)
+    assert 0.9 * pause <= probe_at - now <= pause
 
 
 @pytest.mark.parametrize(

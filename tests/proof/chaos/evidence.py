@@ -115,7 +115,20 @@ class Evidence:
             for lease in leases
             if lease["who"] in tidy
         }
-        return (unheard | given_back) - self.refunds
+        # A first expiry is never the end: the last attempt is made again.
+        once_more = {
+            (job["id"], lease["fence"])
+            for job in self.recoveries
+            if job["status"] == "pending"
+            for lease in self.leases.get(job["id"], [])
+            if lease["attempts"] == lease["max"] == job["attempts"]
+        }
+        return (unheard | given_back | once_more) - self.refunds
+
+    @cached_property
+    def edits(self) -> Counter[str]:
+        """How often others have written or changed a job; its adoption takes a fence each time."""
+        return Counter(id_ for event in self.of("edit") for id_ in event["ids"])
 
     @cached_property
     def writes(self) -> dict[str, list[tuple[str, int, int]]]:

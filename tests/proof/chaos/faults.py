@@ -113,6 +113,14 @@ class Injector:
                 await self.operators.purge()
             case Fault.QUOTA:
                 await self._empty_the_account()
+            case Fault.OUTAGE:
+                await self._take_the_provider_down(3 + 9 * step.long)
+            case Fault.FOREIGN:
+                await self.operators.write_as_others_do(step.where)
+            case Fault.HAND_RECOVERY:
+                await self.operators.recover_by_hand()
+            case Fault.HAND_RESET:
+                await self.operators.reset_by_hand()
             case _:
                 raise AssertionError(step.fault)
 
@@ -164,6 +172,14 @@ class Injector:
         await asyncio.to_thread(self.server.start)
         await asyncio.to_thread(self.server.wait_until_ready)
         self.log("server", state="up")
+
+    async def _take_the_provider_down(self, seconds: float) -> None:
+        """Nobody tells the queue when it is over: it must find out by itself."""
+        before = self.provider.faults["down"]
+        self.provider.is_down = True
+        await _until(lambda: self.provider.faults["down"] > before)
+        await asyncio.sleep(seconds)
+        self.provider.is_down = False
 
     async def _empty_the_account(self) -> None:
         before = self.provider.faults["quota"]

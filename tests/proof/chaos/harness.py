@@ -126,7 +126,7 @@ class Storm:
             yield queue
 
     async def _with_everybody(self, server: Neo4jServer, office: BoltProxy, queue: Queue) -> None:
-        operators = Operators(queue, self.log, random.Random(self.seed))
+        operators = Operators(queue, self.log, random.Random(self.seed), self.size.attempts)
         planned = sum(self.size.faults.values())
         injector = Injector(
             fleet=self.fleet,

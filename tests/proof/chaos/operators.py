@@ -5,8 +5,9 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
+from neo4j import AsyncManagedTransaction, unit_of_work
 from neo4j.exceptions import DriverError, Neo4jError
 
 from embed_pipeline.domain.errors import (
@@ -20,12 +21,41 @@ from embed_pipeline.operations.recovery import recover_all
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.purge import SHORTEST_RETENTION, Neo4jPurge
 from embed_pipeline.store.queue import Queue
+from tests.integration.test_store_adoption import (
+    REQUIRED_NODE,
+    REQUIRED_RECOVERY,
+    REQUIRED_RESET,
+)
 from tests.proof.chaos.history import ANSWER, ERROR, Log
-from tests.proof.chaos.plan import RECOVERY_INTERVAL
+from tests.proof.chaos.plan import RECOVERY_INTERVAL, TRANSACTION_TIMEOUT
+from tests.proof.chaos.texts import MODEL
+from tests.proof.chaos.writers import PUT
 
 RETENTION: Final = timedelta(seconds=15)
 OPERATOR: Final = "operator"
 ERRORS: Final = (DriverError, Neo4jError, EmbedPipelineError, OSError, TimeoutError)
+
+LOCK_FAILED: Final[LiteralString] = (
+    "MATCH (job:EmbedJob {status: 'failed'}) SET job._hand = 1 RETURN job.id AS x"
+)
+LOCK_EXPIRED: Final[LiteralString] = """
+MATCH (job:EmbedJob {status: 'processing'}) WHERE job.lock_until < timestamp()
+SET job._hand = 1 RETURN job.id AS x
+"""
+ALLOW: Final[LiteralString] = (
+    "MATCH (job:EmbedJob {entity_uid: $uid}) SET job.max_attempts = $most RETURN job.id AS x"
+)
+
+
+async def rows_of(
+    tx: AsyncManagedTransaction, statement: LiteralString, **parameters: Any
+) -> list[dict[str, Any]]:
+    result = await tx.run(statement, parameters)
+    return await result.data()
+
+
+def now_ms() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)
 
 
 @dataclass
@@ -35,6 +65,8 @@ class Operators:
     queue: Queue
     log: Log
     chance: random.Random
+    attempts: int
+    """Of every job."""
 
     async def cancel(self) -> None:
         """Cancel a job that is waiting or in work, and none of those that a test is about."""
@@ -89,6 +121,51 @@ class Operators:
             "purge", lambda: purge.purge_terminal(retention=SHORTEST_RETENTION)
         )
         self.log("purge", phase=ANSWER, deleted=report.deleted)
+
+    async def write_as_others_do(self, where: float) -> None:
+        """Make an entity, and its job exactly as requirement 001 describes it."""
+        uid = f"foreign{where}"
+        row = {"uid": uid, "version": 1, "text": f"written by others at {where}"}
+        node = {"model": MODEL, "status": "pending", "now": now_ms(), "attempts": 0}
+        nothing = dict.fromkeys(("processed_at", "owner", "until", "error"))
+
+        async def work(tx: AsyncManagedTransaction) -> None:
+            await tx.run(PUT, rows=[row])
+            # The same again after an answer that was lost.
+            if not await rows_of(tx, "MATCH (job:EmbedJob {entity_uid: $uid}) RETURN job", uid=uid):
+                await tx.run(REQUIRED_NODE, uid=uid, version=1, **node, **nothing)
+                made = await rows_of(tx, ALLOW, uid=uid, most=self.attempts)
+                self.log("edit", ids=[row["x"] for row in made])
+
+        await self._until_answered("write", lambda: self._in_session(work), kind="x", rows=[row])
+
+    async def recover_by_hand(self) -> None:
+        """Run the recovery query of the requirements."""
+
+        async def work(tx: AsyncManagedTransaction) -> None:
+            expired = await rows_of(tx, LOCK_EXPIRED)
+            # Before the commit: what may have been edited is known, whatever becomes of it.
+            self.log("edit", ids=[row["x"] for row in expired])
+            await tx.run(REQUIRED_RECOVERY)
+
+        await self._until_answered("by hand", lambda: self._in_session(work))
+
+    async def reset_by_hand(self) -> None:
+        """Reset failed jobs as the requirements do, which the special ones will not use."""
+
+        async def work(tx: AsyncManagedTransaction) -> list[str]:
+            ids = [row["x"] for row in await rows_of(tx, LOCK_FAILED)]
+            self.log("edit", ids=ids)
+            await tx.run(REQUIRED_RESET)
+            return ids
+
+        ids = await self._until_answered("retry", lambda: self._in_session(work))
+        self.log("retry", phase=ANSWER, ids=ids)
+
+    async def _in_session(self, work: Callable[[AsyncManagedTransaction], Awaitable[Any]]) -> Any:
+        bounded = unit_of_work(timeout=TRANSACTION_TIMEOUT.total_seconds())(work)
+        async with self.queue.database.driver.session() as session:
+            return await session.execute_write(bounded)
 
     async def recover_for_ever(self) -> None:
         """What the sensor does, at its pace."""

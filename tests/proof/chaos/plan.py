@@ -37,6 +37,10 @@ class Fault(StrEnum):
     RETRY = "failed jobs retried"
     SWITCH_OFF = "queue paused and resumed"
     PURGE = "clean-ups"
+    OUTAGE = "outages of the provider"
+    FOREIGN = "jobs written by others"
+    HAND_RECOVERY = "leases recovered by hand"
+    HAND_RESET = "failed jobs reset by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,10 @@ SMALL: Final = Size(
         Fault.RETRY: 1,
         Fault.SWITCH_OFF: 1,
         Fault.PURGE: 2,
+        Fault.OUTAGE: 1,
+        Fault.FOREIGN: 2,
+        Fault.HAND_RECOVERY: 2,
+        Fault.HAND_RESET: 1,
     },
 )
 
@@ -119,6 +127,10 @@ FULL: Final = Size(
         Fault.RETRY: 4,
         Fault.SWITCH_OFF: 5,
         Fault.PURGE: 8,
+        Fault.OUTAGE: 5,
+        Fault.FOREIGN: 40,
+        Fault.HAND_RECOVERY: 20,
+        Fault.HAND_RESET: 4,
     },
 )
 

@@ -35,6 +35,7 @@ class Provider:
 
     chance: random.Random
     is_calm: bool = False
+    is_down: bool = False
     quotas: int = 0
     """So many of the next requests hear that the account is empty."""
     faults: Counter[str] = field(default_factory=Counter)
@@ -43,6 +44,9 @@ class Provider:
 
     async def answer(self, body: dict[str, Any]) -> Response:
         await asyncio.sleep(LATENCY)
+        if self.is_down:
+            self.faults["down"] += 1
+            return failure(503, "nobody is here", None)
         if any(REFUSED in text for text in body["input"]):
             return failure(400, "invalid input", "invalid_input")
         if self.quotas:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import JobFilter, Lease, NewJob
 from embed_pipeline.store.database import Transaction, fetch
 from tests.proof.interleavings.scenes import OWNER, RETENTION, UID
@@ -21,6 +22,14 @@ async def lease(queue: Neo4jUnderTest, _: Lease) -> Any:
     if not batch.jobs:
         batch = await queue.lease(owner=OWNER, limit=1)
     return [(x.lease.version, x.attempts, x.lease.fence) for x in batch.jobs]
+
+
+async def lease_suspects(queue: Neo4jUnderTest, _: Lease) -> Any:
+    """As many suspects as may be leased together; again if the chosen one was lost."""
+    batch = await queue.lease(owner=OWNER, limit=2, lane=Lane.SUSPECT)
+    if not batch.jobs:
+        batch = await queue.lease(owner=OWNER, limit=2, lane=Lane.SUSPECT)
+    return [(x.lease.entity_uid, x.lease.version, x.attempts, x.lease.fence) for x in batch.jobs]
 
 
 async def heartbeat(queue: Neo4jUnderTest, held: Lease) -> Any:
@@ -96,6 +105,7 @@ OPERATIONS: dict[str, Operation] = {
     operation.__name__: operation
     for operation in (
         lease,
+        lease_suspects,
         heartbeat,
         complete,
         fail,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, LiteralString
 
+from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import Lease, NewJob
 from embed_pipeline.testing.memory import FakeClock
 from tests.support.queue_harness import MODEL, Neo4jUnderTest
@@ -71,11 +72,40 @@ async def _completed(queue: Neo4jUnderTest) -> Lease:
     return item.lease
 
 
+async def _suspects(queue: Neo4jUnderTest) -> Lease:
+    """Two suspects; the next attempt of the first is its last, which is made alone."""
+    [item] = await queue.leased(UID, owner=OWNER)
+    for _ in range(2):
+        await queue.expire()
+        await queue.jobs.recover_expired(limit=10)
+        queue.clock.advance(timedelta(hours=1))
+        if len(await queue.nodes()) == 1:
+            await queue.given_jobs("eve")
+            await queue.lease(owner=OWNER, limit=1, lane=Lane.SUSPECT)
+            await queue.lease(owner=OWNER, limit=1, lane=Lane.HEALTHY)
+    return item.lease
+
+
+async def _last(queue: Neo4jUnderTest) -> Lease:
+    """Two expired leases of one worker; one is the first expiry of a job at its last attempt."""
+    await queue.given_jobs(UID)
+    for _ in range(2):
+        [item] = (await queue.lease(owner=OWNER)).jobs
+        await queue.fail(item.lease)
+        queue.clock.advance(timedelta(hours=1))
+    await queue.given_jobs("eve")
+    jobs = (await queue.lease(owner=OWNER)).jobs
+    await queue.expire()
+    return next(item.lease for item in jobs if item.is_last_attempt)
+
+
 SCENES: dict[str, Callable[[Neo4jUnderTest], Awaitable[Lease]]] = {
     "waiting": _waiting,
     "expired": _expired,
     "failed": _failed,
     "completed": _completed,
+    "suspects": _suspects,
+    "last": _last,
 }
 
 

@@ -21,6 +21,8 @@ MOVES = {
     "expired": ("heartbeat", "complete", "fail", "release", "recover", "cancel", *CLIENTS),
     "failed": ("retry", "cleanup", *CLIENTS),
     "completed": ("cleanup", *CLIENTS),
+    "suspects": ("lease_suspects", "cancel", "update"),
+    "last": ("recover", "complete", "fail"),
 }
 """Which operations change what they find in a scene; the others only look."""
 

@@ -320,7 +320,7 @@ Recover(v) ==
         /\ read.status = "processing" /\ read.expired
         /\ IF read.attempts < MaxAttempts
            THEN Set(v, Expired(BackToPending(job[v], read, 0), read)) /\ CountSpent(v)
-           ELSE IF read.moved
+           ELSE IF read.moved \/ (read.expiries = 0 /\ MaxAttempts > 1)
            THEN Set(v, Expired(BackToPending(job[v], read, 1), read)) /\ UNCHANGED <<spent, tried>>
            ELSE Set(v, Expired(Ended(job[v], "failed"), read)) /\ CountSpent(v)
     /\ Act("recovery")

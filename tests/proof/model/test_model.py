@@ -200,6 +200,7 @@ def test_a_poison_job_fails_nobody_else_and_everybody_ends() -> None:
     [
         ("LastIsAlone", "InnocentNeverFails"),
         ("StaysAlone", "InnocentNeverFails"),
+        ("GivesBack", "NobodyFailsInCompany"),
         ("IsolatesSuspects", "OnlySuspectsShare"),
     ],
 )
