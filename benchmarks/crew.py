@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from benchmarks.site import Site, opened
-from embed_pipeline.operations.wiring import set_loaded_modules_aside
+from embed_pipeline.operations.resident import set_loaded_modules_aside
 from embed_pipeline.store.connection import Connection
 
 Work = Callable[..., Awaitable[Any]]

@@ -17,7 +17,7 @@ from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 
 if TYPE_CHECKING:
-    from embed_pipeline.cli.drain_display import Outlook
+    from embed_pipeline.domain.outlook import Outlook
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue
     from embed_pipeline.worker.engine import Drain
@@ -103,7 +103,7 @@ def _say(message: str) -> None:
 
 
 def _outlook(queue: Queue, drain: Drain) -> Callable[[], Awaitable[Outlook]]:
-    from embed_pipeline.cli.drain_display import Outlook
+    from embed_pipeline.domain.outlook import Outlook
 
     async def look() -> Outlook:
         counts = await queue.admin.counts()

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from embed_pipeline.domain.outlook import Outlook, Progress
 from embed_pipeline.worker.report import DrainReport
 
 LIVE_SECONDS: Final = 0.25
@@ -21,57 +21,6 @@ LOOK_SECONDS: Final = 2.0
 PLAIN_SECONDS: Final = 5.0
 QUIET_SECONDS: Final = 60.0
 """A drain that waits for work says so once a minute; a log of equal lines helps nobody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What only the database knows: the jobs left, and the seconds until the limit gives way."""
-
-    left: int | None = None
-    wait: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The figures of one moment."""
-
-    done: int
-    failed: int
-    left: int | None
-    seconds: float
-    wait: float = 0.0
-
-    @property
-    def rate(self) -> float:
-        """Completed jobs per second since the start, so that waiting counts too."""
-        return self.done / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def eta(self) -> float | None:
-        """Seconds that the rest takes at this rate."""
-        if self.left is None or self.rate == 0:
-            return None
-        return self.left / self.rate
-
-    @property
-    def share(self) -> float:
-        """How much of the work is done, from 0 to 1."""
-        total = self.done + self.failed + (self.left or 0)
-        return (self.done + self.failed) / total if total else 0.0
-
-    def __str__(self) -> str:
-        parts = [f"{self.done} done"]
-        if self.left is not None:
-            parts.append(f"{self.left} left")
-        if self.done:
-            parts.append(f"{self.rate:.1f}/s")
-        if self.left and self.eta is not None:
-            parts.append(f"ETA {_clock(self.eta)}")
-        if self.failed:
-            parts.append(f"{self.failed} failed")
-        if self.wait >= 1:
-            parts.append(f"rate limit: next request in {self.wait:.0f} s")
-        return " · ".join(parts)
 
 
 class DrainDisplay:
@@ -189,9 +138,3 @@ def _drawing(progress: Progress) -> RenderableType:
     style = "yellow" if progress.wait >= 1 else ""
     grid.add_row(bar, f"[{style}]{progress}[/]" if style else str(progress))
     return grid
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

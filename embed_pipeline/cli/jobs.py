@@ -20,7 +20,8 @@ from embed_pipeline.cli.base import (
     with_queue,
 )
 from embed_pipeline.cli.filters import Categories, Entities, Model, OlderThan, Owner, Statuses
-from embed_pipeline.domain.job import Job, JobStatus
+from embed_pipeline.domain.errors import QueueError
+from embed_pipeline.domain.job import Job, JobStatus, is_holder
 from embed_pipeline.operations.selection import job_filter
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Jobs: look, try again, cancel, give back.", no_args_is_help=True)
 app.command()(cli_jobs_change.retry)
 app.command()(cli_jobs_change.cancel)
+app.command()(cli_jobs_change.restore)
 
 
 @app.command("list")
@@ -46,7 +48,7 @@ def list_jobs(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """List jobs, ordered by id; all conditions must hold."""
+    """List jobs, the newest first; all conditions must hold."""
 
     async def work(queue: Queue, _: Settings) -> list[Job]:
         which = await job_filter(
@@ -58,21 +60,20 @@ def list_jobs(
             owner=owner,
             older_than=older_than,
         )
-        return await queue.admin.find_jobs(which, limit=limit, after=after)
+        return await queue.desk.newest(which, limit=limit, after=after)
 
     jobs = with_queue(work)
     if json:
         print_json(jobs)
         return
-    rows = table("ID", "STATE", "ENTITY", "VERSION", "TRIES", "CREATED", "NOTE")
+    rows = table("ID", "STATE", "ENTITY", "VERSION", "MODEL", "TRIES", "CREATED", "NOTE")
     rows.columns[0].no_wrap = True
     for job in jobs:
         tries = f"{job.attempts}/{job.max_attempts}"
         version = f"{job.version}"
         created = f"{job.created_at:%m-%d %H:%M}"
-        rows.add_row(
-            job.id, job.status, safe(job.entity_uid), version, tries, created, safe(_note(job))
-        )
+        others = (safe(job.entity_uid), version, safe(job.model), tries, created, safe(_note(job)))
+        rows.add_row(job.id, job.status, *others)
     if jobs:
         show(rows)
     if len(jobs) == limit:
@@ -119,6 +120,8 @@ def release(
     """
 
     async def work(queue: Queue, _: Settings) -> int:
+        if not is_holder(owner, await queue.lookout.holders()):
+            raise QueueError(f"nobody called {owner!r} holds a job; 'jobs list' shows the owners")
         if crashed:
             return len(await queue.admin.recover_owner(owner))
         return await queue.admin.release_owner(owner)

@@ -1,4 +1,4 @@
-"""``embed-pipeline jobs retry`` and ``cancel``: preview, ask, change, report."""
+"""``embed-pipeline jobs retry``, ``cancel`` and ``restore``: preview, ask, change, report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
-from embed_pipeline.cli.base import Yes, confirm, console, number_of, operator, with_queue
+from embed_pipeline.cli.base import Yes, confirm, console, number_of, operator, safe, with_queue
 from embed_pipeline.cli.filters import Categories, Entities, Model, OlderThan, Owner, Statuses
 from embed_pipeline.domain.errors import JobNotFoundError, TransitionRefusedError
 from embed_pipeline.domain.job import Job, JobFilter, JobStatus
@@ -56,6 +56,7 @@ RETRY: Final = Words(
     hint=" (PERMANENT failures need --category PERMANENT)",
 )
 CANCEL: Final = Words(Move.CANCEL, "cancel", "cancelled")
+RESTORE: Final = Words(Move.REVIVE, "restore", "pending again")
 
 
 def retry(
@@ -126,6 +127,34 @@ def cancel(
     with_queue(work)
 
 
+def restore(
+    ids: Ids = None,
+    model: Model = None,
+    entity: Entities = None,
+    older_than: OlderThan = None,
+    everything: All = False,
+    preview: Preview = False,
+    yes: Yes = False,
+) -> None:
+    """Undo a cancel: jobs that an operator has cancelled are pending again."""
+
+    async def change(queue: Queue, which: JobFilter, *, preview: bool) -> BulkReport:
+        return await queue.desk.restore(which, is_preview=preview)
+
+    async def work(queue: Queue, _: Settings) -> None:
+        which = await job_filter(
+            queue,
+            ids=ids,
+            model=model,
+            entities=entity,
+            older_than=older_than,
+            everything=everything,
+        )
+        await _change(queue, which, change, words=RESTORE, preview=preview, yes=yes)
+
+    with_queue(work)
+
+
 async def _change(
     queue: Queue,
     which: JobFilter,
@@ -147,8 +176,8 @@ async def _change(
     found = f"{number_of(report.count)} ({states})" if states else f"no jobs{words.hint}"
     if preview or report.count == 0:
         console.print(f"▸ Would {words.verb} {found}; nothing was changed")
-        for job_id in report.job_ids[:SHOWN_IDS]:
-            console.print(f"  {job_id}")
+        for job_id, uid in list(zip(report.job_ids, report.entity_uids, strict=True))[:SHOWN_IDS]:
+            console.print(f"  {job_id}  {safe(uid)}", soft_wrap=True)
         if report.count > SHOWN_IDS:
             console.print(f"  … and {report.count - SHOWN_IDS} more")
         return

@@ -78,6 +78,7 @@ def status(
     if json:
         plain = as_plain(metrics) | {
             "throughput_per_minute": metrics.throughput_per_minute,
+            "eta_seconds": metrics.eta.total_seconds() if metrics.eta else None,
             "jobs_appear": arrival.detail,
         }
         if report:
@@ -146,6 +147,8 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
         f"Last {age(metrics.window)}",
         f"{metrics.completed_in_window} completed ({rate}), {ended}",
     )
+    if eta := metrics.outlook:
+        yield "Time left", eta
 
 
 def _recovery(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:

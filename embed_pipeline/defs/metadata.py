@@ -19,6 +19,19 @@ from embed_pipeline.worker.report import DrainReport
 
 SHOWN: Final = 100
 """Rows of a table; whoever needs more asks the queue."""
+FIRST: Final = (
+    "pending",
+    "oldest_pending_seconds",
+    "throughput_per_minute",
+    "processing",
+    "completed",
+    "failed",
+    "delayed",
+    "expired_leases",
+    "hold_seconds",
+    "coverage_percent",
+)
+"""What an operator looks at first."""
 COLOURS: Final = {
     Coverage.CURRENT: "#2a9d5c",
     Coverage.STALE: "#e9a23b",
@@ -64,7 +77,8 @@ def of_queue(reading: Reading) -> dict[str, Any]:
         figures |= coverage_figures(reading.coverage)
     if reading.quality is not None:
         figures |= overall_figures(reading.quality)
-    return {**figures, "model": reading.model, **_warning(reading.model)}
+    first = {name: figures.pop(name) for name in FIRST if name in figures}
+    return {**first, **figures, "model": reading.model, **_warning(reading.model)}
 
 
 def of_coverage(report: CoverageReport) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from typing import Any, Final
 
 import dagster as dg
 
-from embed_pipeline.defs.assets import EMBEDDINGS, GROUP
+from embed_pipeline.defs.assets import GROUP
 from embed_pipeline.defs.border import guarded
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.runs import EMBEDDINGS
 from embed_pipeline.domain.plan import Plan, Planned
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations.planning import make_plan

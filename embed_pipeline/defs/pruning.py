@@ -26,6 +26,7 @@ PRUNED: Final = (
     "retry_failed_jobs",
     "cleanup_expired_jobs",
     "cancel_jobs",
+    "restore_cancelled_jobs",
     "reconcile_embeddings",
     "initialise_schema",
     "pause_queue",
@@ -37,8 +38,6 @@ PRUNED: Final = (
 """Not the runs of assets: a reading that a person took goes with its run."""
 TICKING: Final = (
     "embed_backlog",
-    "drain_failed",
-    "drain_canceled",
     "stale_leases",
     "queue_metrics",
     "reconcile_entities",
@@ -46,6 +45,9 @@ TICKING: Final = (
     "nightly_pruning",
     "daily_history",
     "hourly_retry",
+    # Of earlier versions, whose ticks may have left logs.
+    "drain_failed",
+    "drain_canceled",
 )
 """The sensors and schedules whose ticks leave logs."""
 PAGE: Final = 100

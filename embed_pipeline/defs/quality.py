@@ -4,10 +4,11 @@ from typing import Any, Final
 
 import dagster as dg
 
-from embed_pipeline.defs.assets import EMBEDDINGS, GROUP
+from embed_pipeline.defs.assets import GROUP
 from embed_pipeline.defs.border import guarded
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.runs import EMBEDDINGS
 from embed_pipeline.domain.quality import Quality
 from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.history.keys import asset_key

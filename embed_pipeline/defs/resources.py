@@ -10,7 +10,7 @@ from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings, load_settings
-from embed_pipeline.store.connection import Driver, connected
+from embed_pipeline.store.connection import Connection, Driver, connected, open_driver
 from embed_pipeline.store.queue import Queue
 
 Result = TypeVar("Result")
@@ -28,15 +28,22 @@ class Neo4jResource(dg.ConfigurableResource):
         """The settings in effect."""
         return load_settings()
 
+    def open_driver(self, connection: Connection) -> Driver:
+        """Open a driver: the one place where ops and sensors do, drains and heartbeats too.
+
+        A driver belongs to the event loop that made it, so there is one per loop.
+        """
+        return open_driver(connection)
+
     def run(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
         """Do ``work`` with a driver: the one bridge from Dagster's sync world.
 
-        One driver per call, because an async driver belongs to the event loop that made it.
+        One driver per call; see ``open_driver``.
         """
         settings = self.settings
 
         async def main() -> Result:
-            async with connected(wiring.connection(settings)) as driver:
+            async with connected(wiring.connection(settings), self.open_driver) as driver:
                 return await work(driver, settings)
 
         return asyncio.run(main())

@@ -14,7 +14,9 @@ from embed_pipeline.domain.pacing import Drains
 
 DRAIN_JOB: Final = "drain_embed_queue"
 DRAIN_TAG: Final = "embed_pipeline/drain"
-"""Limits the drains at once, in ``dagster.yaml``."""
+"""On every run that drains: limits those at once, in ``dagster.yaml``."""
+EMBEDDINGS: Final = "entity_embeddings"
+"""The asset whose materialization is a drain."""
 WORKER_TAG: Final = "embed_pipeline/worker"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
 REPOSITORY_TAG: Final = ".dagster/repository"
@@ -44,6 +46,7 @@ def mark_worker(instance: dg.DagsterInstance, run_id: str, *, longest: timedelta
     instance.add_run_tags(
         run_id,
         {
+            DRAIN_TAG: "true",
             WORKER_TAG: worker_mark(os.getpid()),
             MAX_RUNTIME_TAG: str(int(longest.total_seconds())),
         },
@@ -61,8 +64,9 @@ def _drains(statuses: Iterable[dg.DagsterRunStatus], repository: str | None) -> 
     The job of another deployment may have the same name. None, where no daemon says who asks, is
     all of them.
     """
-    tags = {REPOSITORY_TAG: repository} if repository else {}
-    return dg.RunsFilter(job_name=DRAIN_JOB, statuses=list(statuses), tags=tags)
+    own = {REPOSITORY_TAG: repository} if repository else {}
+    # By tag: materializing the embeddings is a drain too.
+    return dg.RunsFilter(statuses=list(statuses), tags={DRAIN_TAG: "true", **own})
 
 
 def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -> list[str]:

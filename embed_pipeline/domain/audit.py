@@ -20,6 +20,8 @@ class OperatorAction(StrEnum):
 
     CANCEL = "cancel"
     RETRY = "retry"
+    RESTORE = "restore"
+    """Jobs that an operator had cancelled."""
     RELEASE = "release"
     """Leases taken from a worker that stopped, with the attempts given back."""
     RECOVER = "recover"

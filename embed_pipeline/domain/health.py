@@ -1,6 +1,6 @@
 """Judges a queue: one verdict per check, and what to do about it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -27,6 +27,7 @@ from embed_pipeline.domain.checks import (
     Subject,
 )
 from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport, ScanPace
+from embed_pipeline.domain.failure_kinds import FailureKind
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
@@ -61,7 +62,10 @@ class Objectives:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything that was read at one time; ``metrics`` is missing where the schema is."""
+    """Everything that was read at one time; ``metrics`` is missing where the schema is.
+
+    ``index`` describes the vector index, if there is one; today begins at midnight UTC.
+    """
 
     model: str
     dimensions: int
@@ -74,6 +78,8 @@ class Reading:
     queue: str = DEFAULT_QUEUE
     price: Price = UNKNOWN
     quality: Quality | None = None
+    index: Mapping[str, str | int] = field(default_factory=dict)
+    failed_today: tuple[FailureKind, ...] = ()
 
 
 def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
@@ -110,14 +116,10 @@ def _queue(metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
     )
     yield _failed(metrics, objectives.failed_percent)
     age, allowed = metrics.oldest_ended or timedelta(0), objectives.retention + CLEANUP_SLACK
-    is_honoured = age <= allowed
-    advice = "" if is_honoured else "; look at the runs of cleanup_expired_jobs"
-    yield Verdict(
-        RETENTION,
-        is_honoured,
-        f"the oldest ended job ended {_round(age)} ago, {_round(allowed)} are allowed{advice}",
-        {"oldest_ended_days": age / timedelta(days=1)},
-    )
+    said = f"the oldest ended job ended {_round(age)} ago, {_round(allowed)} are allowed"
+    if age > allowed:
+        said += "; look at the runs of cleanup_expired_jobs"
+    yield Verdict(RETENTION, age <= allowed, said, {"oldest_ended_days": age / timedelta(days=1)})
 
 
 def _open(metrics: QueueMetrics) -> Verdict:
@@ -128,7 +130,8 @@ def _open(metrics: QueueMetrics) -> Verdict:
     if breaker.status is not BreakerStatus.CLOSED:
         message = (
             f"the breaker is open since {breaker.since:%Y-%m-%d %H:%M:%S} UTC: {breaker.reason}; "
-            "mend it, the queue then goes on by itself, at once with the job resume_queue"
+            "mend it, the queue then goes on by itself, at once with the job resume_queue and "
+            "close_breaker: true"
         )
         return Verdict(OPEN, passed=False, message=message)
     if state.is_paused:
@@ -206,13 +209,13 @@ def _failed(metrics: QueueMetrics, allowed: float) -> Verdict:
     ended = failed + metrics.counts[JobStatus.COMPLETED]
     percent = 100 * failed / ended if ended else 0.0
     kinds = ", ".join(f"{count} {kind}" for kind, count in metrics.categories.items() if count)
-    return Verdict(
-        FAILED,
-        percent <= allowed,
+    message = (
         f"{failed} of {ended} ended jobs failed{f' ({kinds})' if kinds else ''}: {percent:.2f} %, "
-        f"{allowed:g} % are allowed",
-        {"failed_percent": percent},
+        f"{allowed:g} % are allowed"
     )
+    if failed:
+        message += "; failed_today of embed_queue_metrics says why and what to do"
+    return Verdict(FAILED, percent <= allowed, message, {"failed_percent": percent})
 
 
 def _scanned(reading: Reading, interval: timedelta) -> Verdict:

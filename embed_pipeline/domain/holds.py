@@ -5,7 +5,7 @@ A provider that says 429 may say for how long. It is believed, but not for ever:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -107,3 +107,19 @@ def cut_of(asked: timedelta) -> str:
     """In words: how much was wanted, and how much is granted."""
     wanted = "for ever" if asked == timedelta.max else f"{asked.total_seconds():.0f} s"
     return f"{wanted}, cut to {LONGEST_HOLD.total_seconds():.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """So much of the provider's limit may be used before ``until_ms``, when it is whole again."""
+
+    amount: int
+    until_ms: int
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether it still says something; never for longer than a pause may last."""
+        return now_ms < self.until_ms <= now_ms + LONGEST_HOLD // timedelta(milliseconds=1)
+
+    def less(self, amount: int) -> "Rest":
+        """After so much was used."""
+        return replace(self, amount=max(0, self.amount - amount))

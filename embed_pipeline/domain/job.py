@@ -1,5 +1,6 @@
 """Jobs, leases, and the words for their states."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -161,6 +162,11 @@ class NewJob:
 def run_id_of(owner: str) -> str:
     """The run in an owner's name; the rest tells steps, machines and tries apart."""
     return owner.partition("/")[0]
+
+
+def is_holder(owner: str, holders: Iterable[str]) -> bool:
+    """Say whether an owner, or a run that is named, is among those who hold jobs."""
+    return any(holder == owner or holder.startswith(f"{owner}/") for holder in holders)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from embed_pipeline.domain.budget import BudgetUse
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.outlook import outlook, time_left
 
 COUNTERS: Final = (
     "completed",
@@ -95,6 +96,21 @@ class QueueMetrics:
     def hold_left(self) -> timedelta:
         """How long nobody may ask the provider; zero if it has asked for no pause."""
         return max(timedelta(0), self.hold.until - self.at) if self.hold else timedelta(0)
+
+    @property
+    def left(self) -> int:
+        """Jobs that are not done yet."""
+        return self.counts[JobStatus.PENDING] + self.counts[JobStatus.PROCESSING]
+
+    @property
+    def eta(self) -> timedelta | None:
+        """When they are done at the pace of the window; None where nobody knows."""
+        return time_left(self.left, self.throughput_per_minute, hold=self.hold_left)
+
+    @property
+    def outlook(self) -> str | None:
+        """The same in words."""
+        return outlook(self.left, self.throughput_per_minute, hold=self.hold_left)
 
 
 @dataclass(frozen=True, slots=True)

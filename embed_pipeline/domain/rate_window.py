@@ -19,7 +19,7 @@ from embed_pipeline.domain.budget import (
     Spending,
     rolled,
 )
-from embed_pipeline.domain.holds import LONGEST_HOLD, Allowance, Hold, Left, Origin, clamped
+from embed_pipeline.domain.holds import Allowance, Hold, Left, Origin, Rest, clamped
 
 SLICES: Final = 50
 _LONGEST_MARGIN_MS: Final = 1_000
@@ -71,26 +71,10 @@ class Window:
     asked_ms: int = 0
     """How long a pause the provider wanted then."""
     origin: Origin | None = None
-    left_requests: "Rest | None" = None
+    left_requests: Rest | None = None
     """What the provider says is left; the same for tokens."""
-    left_tokens: "Rest | None" = None
+    left_tokens: Rest | None = None
     spending: Spending = NOTHING_SPENT
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """So much of the provider's limit may be used before ``until_ms``, when it is whole again."""
-
-    amount: int
-    until_ms: int
-
-    def holds(self, now_ms: int) -> bool:
-        """Whether it still says something; never for longer than a pause may last."""
-        return now_ms < self.until_ms <= now_ms + _ms(LONGEST_HOLD)
-
-    def less(self, amount: int) -> "Rest":
-        """After so much was used."""
-        return replace(self, amount=max(0, self.amount - amount))
 
 
 @dataclass(frozen=True, slots=True)

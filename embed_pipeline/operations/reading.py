@@ -1,10 +1,12 @@
 """Reads everything about the queue at once: for metrics, for checks, and for whoever looks."""
 
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 
 from embed_pipeline.domain.coverage import ScanPace
+from embed_pipeline.domain.failure_kinds import FailureKind, kinds_of
 from embed_pipeline.domain.health import Objectives, Reading, Verdict, examine
+from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.fit import find_misfits
@@ -21,6 +23,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
     state = await wiring.inspect_schema(driver, settings)
     metrics = coverage = refusal = quality = None
     found: list[Misfit] = []
+    failed: list[FailureKind] = []
     scan = ScanPace()
     if state.problem is None:
         queue = wiring.queue_on(driver, settings)
@@ -28,6 +31,8 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         metrics = await wiring.read_metrics(queue, settings, window=window)
         refusal = await queue.identity.refusal()
         quality = await last_quality(queue, settings.model)
+        if metrics.counts[JobStatus.FAILED]:
+            failed = kinds_of(await queue.lookout.failed_since(start_of_day(metrics.at)))
         coverage, scan = await queue.reconciler(settings.model).state()
         if coverage is not None:
             found = await find_misfits(queue, settings, coverage)
@@ -43,7 +48,14 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         scan=scan,
         price=settings.price,
         quality=quality,
+        index=asdict(state.vector_index) if state.vector_index else {},
+        failed_today=tuple(failed),
     )
+
+
+def start_of_day(now: datetime) -> datetime:
+    """Midnight of a time: what failed today failed since then."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 async def examine_everything(driver: Driver, settings: Settings) -> tuple[Reading, list[Verdict]]:

@@ -1,7 +1,6 @@
 """Settings in, parts out: the one place where the layers get their values."""
 
 import asyncio
-import gc
 import os
 import socket
 from collections.abc import AsyncGenerator
@@ -19,11 +18,19 @@ from embed_pipeline.domain.ports import Embedder, JobStore
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.redact import spellings
 from embed_pipeline.domain.text import recipe_of, render_for
+from embed_pipeline.operations.resident import set_loaded_modules_aside
 from embed_pipeline.settings import Settings
 from embed_pipeline.settings.secrets import known_secrets
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.connection import Connection, Driver, connected, fault_of, open_driver
+from embed_pipeline.store.connection import (
+    Connection,
+    Driver,
+    OpenDriver,
+    connected,
+    fault_of,
+    open_driver,
+)
 from embed_pipeline.store.database import TRANSACTION_TIMEOUT
 from embed_pipeline.store.limiter import Neo4jRateLimiter
 from embed_pipeline.store.queue import Queue, open_queue
@@ -142,7 +149,9 @@ async def inspect_schema(driver: Driver, settings: Settings) -> schema.SchemaSta
 
 
 @asynccontextmanager
-async def opened_queue(settings: Settings, *, for_drain: bool = False) -> AsyncGenerator[Queue]:
+async def opened_queue(
+    settings: Settings, *, for_drain: bool = False, opener: OpenDriver = open_driver
+) -> AsyncGenerator[Queue]:
     """Connect to Neo4j and put the queue together.
 
     Raises:
@@ -150,7 +159,7 @@ async def opened_queue(settings: Settings, *, for_drain: bool = False) -> AsyncG
             another length than the model makes.
         ModelMismatchError: for a drain: the queue belongs to another model.
     """
-    async with connected(connection(settings)) as driver:
+    async with connected(connection(settings), opener) as driver:
         state = await inspect_schema(driver, settings)
         misfit = state.misfit(settings.dimensions) if for_drain else None
         if problem := state.problem or misfit:
@@ -216,16 +225,6 @@ def owner_of(run_id: str) -> str:
     return f"{run_id}/{socket.gethostname()}/{os.getpid()}"
 
 
-def set_loaded_modules_aside() -> None:
-    """Let the garbage collector pass over everything that is there before the work begins.
-
-    Dagster alone is 180,000 objects that stay; looking at what stays again and again was a tenth of
-    a drain's processor time.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 @asynccontextmanager
 async def opened_drain(
     settings: Settings,
@@ -235,6 +234,7 @@ async def opened_drain(
     options: DrainOptions,
     stop: asyncio.Event,
     say: Say = lambda _: None,
+    opener: OpenDriver = open_driver,
 ) -> AsyncGenerator[tuple[Queue, Drain]]:
     """Open the queue and put a drain together, which has not begun; closes the embedder too.
 
@@ -243,13 +243,13 @@ async def opened_drain(
         ModelMismatchError: the queue belongs to another model.
     """
     try:
-        async with opened_queue(settings, for_drain=True) as queue:
+        async with opened_queue(settings, for_drain=True, opener=opener) as queue:
             await queue.identity.claim()
             set_loaded_modules_aside()
 
             @asynccontextmanager
             async def open_store() -> AsyncGenerator[JobStore]:
-                async with open_driver(connection(settings)) as driver:
+                async with opener(connection(settings)) as driver:
                     yield queue_on(driver, settings).jobs
 
             yield (

@@ -22,12 +22,16 @@ LOOK_AT_DAGSTER: Final = "Is Dagster running, and its sensor queue_metrics on?"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer in one line, and what it rests on; ``is_good`` is ``None`` where it is neither."""
+    """An answer in one line, and what it rests on; ``is_good`` is ``None`` where it is neither.
+
+    ``is_amber`` where all is well now, but an objective was missed.
+    """
 
     question: str
     verdict: str
     is_good: bool | None
     reasons: tuple[str, ...] = ()
+    is_amber: bool = False
 
 
 def answers(history: History) -> list[Answer]:
@@ -45,10 +49,11 @@ def answers(history: History) -> list[Answer]:
 
 def _keeping_up(history: History) -> Answer:
     is_good, verdict = _pace(history)
-    return Answer("Are we keeping up?", verdict, is_good, tuple(_signs(history)))
+    signs, is_amber = tuple(_signs(history)), is_good is None
+    return Answer("Are we keeping up?", verdict, is_good, signs, is_amber=is_amber)
 
 
-def _pace(history: History) -> tuple[bool, str]:
+def _pace(history: History) -> tuple[bool | None, str]:
     metrics, waiting = history.metrics, latest(history.metrics, "pending")
     wait = f"{number_of(waiting)} {'waits' if waiting == 1 else 'wait'}"
     silence = history.now - metrics.index[-1]
@@ -63,12 +68,27 @@ def _pace(history: History) -> tuple[bool, str]:
     age = timedelta(seconds=latest(metrics, "oldest_pending_seconds"))
     allowed = history.objectives.oldest_pending
     if age <= allowed:
-        return True, f"Yes: {number_of(completed(metrics))} completed, {waiting:,.0f} waiting now."
+        done = f"{number_of(completed(metrics))} completed, {waiting:,.0f} waiting now."
+        missed = ", ".join(_missed(history))
+        return (None, f"Yes, but {missed}: {done}") if missed else (True, f"Yes: {done}")
     lately = metrics["pending"].dropna().iloc[-(len(metrics) // LATELY + 2) :]
     if lately.iloc[0] > waiting:
         less = f"{lately.iloc[0] - waiting:,.0f} fewer than at {at(lately.index[0])} UTC"
         return False, f"Not yet, but it is catching up: {wait}, {less}."
     return False, f"No: {wait}, the oldest for {span(age)}; {span(allowed)} are allowed."
+
+
+def _missed(history: History) -> Iterator[str]:
+    """The objectives that were missed in the time, or are missed now."""
+    metrics, wanted = history.metrics, history.objectives
+    if worst(metrics, "oldest_pending_seconds") > wanted.oldest_pending.total_seconds():
+        yield "jobs have waited too long"
+    if "coverage_percent" in metrics:
+        current = latest(metrics, "coverage_percent")
+        if current < wanted.coverage_percent:
+            yield "too few entities are current"
+    if _failed_percent(metrics) > wanted.failed_percent:
+        yield "too many jobs have failed"
 
 
 def _patience(metrics: pd.DataFrame) -> timedelta:

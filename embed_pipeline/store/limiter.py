@@ -12,12 +12,19 @@ from typing import Any
 
 from embed_pipeline.domain.audit import OperatorAction
 from embed_pipeline.domain.budget import Spending, Spent, corrected
-from embed_pipeline.domain.holds import LONGEST_HOLD, MAX_SAID, Allowance, Hold, Origin, cut_of
+from embed_pipeline.domain.holds import (
+    LONGEST_HOLD,
+    MAX_SAID,
+    Allowance,
+    Hold,
+    Origin,
+    Rest,
+    cut_of,
+)
 from embed_pipeline.domain.rate_window import (
     Grant,
     LimiterState,
     RateLimits,
-    Rest,
     Slice,
     Window,
     followed,

@@ -82,6 +82,16 @@ class Neo4jQueueMetrics:
 
         return await self.database.read(work)
 
+    async def completed_per_minute(self, window: timedelta) -> float:
+        """How fast jobs were completed in the time up to now; cost is that of the window."""
+
+        async def work(tx: Transaction) -> float:
+            now = (await fetch_one(tx, cypher.NOW, now=self.database.now_ms))["now"]
+            ended = await fetch(tx, cypher.ENDED, since=now - duration_ms(window), now=now)
+            return _tally(ended, "status")["completed"] / (window / timedelta(minutes=1))
+
+        return await self.database.read(work)
+
     async def backlog(self, model: str, *, most: int) -> Backlog:
         """Say how much a drain for ``model`` would find; counts due jobs up to ``most``."""
 

@@ -34,6 +34,7 @@ FAULTS: Final = (Ending.CRITICAL, Ending.OUTAGE, Ending.HEARTBEAT)
 MOST_KINDS: Final = 20
 """Kinds of errors that are told apart; a provider may have a new message for every text."""
 LONGEST_EXAMPLE: Final = 300
+MOST_FAILED_IDS: Final = 100
 NAMED_KINDS: Final = 3
 """Kinds of errors in one sentence."""
 
@@ -95,6 +96,13 @@ class DrainReport:
     breaker: Breaker | None = None
     """As this drain has left it, if it met a fault that stops everybody."""
     kinds: dict[tuple[ErrorCategory, str], ErrorKind] = field(default_factory=dict)
+    failed_ids: list[str] = field(default_factory=list)
+    """The first jobs that have failed for good; whoever needs more asks the queue."""
+
+    def note_failed(self, job_id: str) -> None:
+        """Remember a job that has failed for good."""
+        if len(self.failed_ids) < MOST_FAILED_IDS:
+            self.failed_ids.append(job_id)
 
     def note_error(self, category: ErrorCategory, message: str, outcome: FailureOutcome) -> None:
         """Count a failed attempt with those of its kind."""

@@ -201,6 +201,7 @@ class Settler:
                 self._report.moved += 1
             case FailureOutcome.FAILED:
                 self._report.failed[category or ErrorCategory.TRANSIENT] += 1
+                self._report.note_failed(lease.job_id)
                 level = logging.WARNING
             case FailureOutcome.RETRY:
                 self._report.retried += 1

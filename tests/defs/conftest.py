@@ -145,6 +145,8 @@ class SensorUnderTest:
         """Evaluate it once; a tick that fails leaves the cursor as it is."""
         data = await asyncio.to_thread(self._evaluate)
         self.cursor = data.cursor
+        for event in data.asset_events:
+            self.deployment.instance.report_runless_asset_event(event)
         return data
 
     def _evaluate(self) -> Any:

@@ -106,6 +106,7 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
     assert {name for _, name in made} == {
         "daily_history",
         "daily_quality",
+        "embed_drains",
         "embed_health",
         "embed_queue_metrics",
         "embedding_plan",
@@ -115,6 +116,7 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
         "queue_metrics_history",
         "reconcile_entities",
         "stale_leases",
+        "upstream_changes",
     }
     names = [name_of(thing) for thing in listed]
     assert [name for name in made if name not in names] == []
@@ -131,11 +133,7 @@ def test_a_further_code_server_has_drains_and_nothing_that_must_be_there_once(
     assert [job.name for job in defs.jobs or ()] == ["drain_embed_queue", "prune_old_runs"]
     # The logs of its drains are on its machine.
     assert [schedule.name for schedule in defs.schedules or ()] == ["nightly_pruning"]
-    assert [sensor.name for sensor in defs.sensors or ()] == [
-        "embed_backlog",
-        "drain_failed",
-        "drain_canceled",
-    ]
+    assert [sensor.name for sensor in defs.sensors or ()] == ["embed_backlog"]
     assert not [*(defs.assets or ()), *(defs.asset_checks or ())]
 
 

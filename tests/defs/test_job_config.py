@@ -28,6 +28,7 @@ FIELDS = {
     },
     "recover_stale_leases": {"limit": "Int", "dry_run": "Bool"},
     "retry_failed_jobs": SELECTION,
+    "restore_cancelled_jobs": SELECTION,
     "cleanup_expired_jobs": {"retention_days": "Int", "dry_run": "Bool"},
     "cancel_jobs": {
         **SELECTION,

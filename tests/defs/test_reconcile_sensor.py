@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from embed_pipeline.defs import upkeep
-from embed_pipeline.defs.upkeep import NEWS_EVERY
+from embed_pipeline.defs.renewal import NEWS_EVERY
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.errors import UnreachableError
 from embed_pipeline.domain.job import JobStatus

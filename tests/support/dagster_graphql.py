@@ -192,6 +192,12 @@ class DagsterGraphQL:
         params = {"selector": {**LOCATION, "jobName": job}, "runConfigData": config or {}}
         return _only(self.ask(LAUNCH, params=params), "LaunchRunSuccess")["run"]["runId"]
 
+    def materialize(self, asset: str) -> str:
+        """Press "Materialize"; return the run's id."""
+        chosen = {"jobName": "__ASSET_JOB", "assetSelection": [{"path": asset.split("/")}]}
+        params = {"selector": {**LOCATION, **chosen}, "runConfigData": {}}
+        return _only(self.ask(LAUNCH, params=params), "LaunchRunSuccess")["run"]["runId"]
+
     def terminate(self, run_id: str) -> None:
         """Press "Terminate"."""
         _only(self.ask(TERMINATE, run=run_id), "TerminateRunSuccess")

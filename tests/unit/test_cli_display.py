@@ -50,6 +50,7 @@ COMMANDS = {
     ("jobs", "show"): ("--json",),
     ("jobs", "retry"): ("--category", "--preview", "--yes"),
     ("jobs", "cancel"): ("--status", "--preview", "--reason", "--yes"),
+    ("jobs", "restore"): ("--entity", "--preview", "--yes"),
     ("jobs", "release"): ("--owner", "--crashed"),
 }
 

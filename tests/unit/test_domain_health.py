@@ -310,7 +310,11 @@ def test_a_scan_that_is_off_is_not_late() -> None:
             ),
         ),
         (queue(oldest_ended=40 * DAY), "retention_honoured", "the runs of cleanup_expired_jobs"),
-        (ended(1, 1), "few_failed_jobs", "1 of 2 ended jobs failed: 50.00 %, 1 % are allowed"),
+        (
+            ended(1, 1),
+            "few_failed_jobs",
+            "50.00 %, 1 % are allowed; failed_today of embed_queue_metrics says why",
+        ),
         (
             scanned(ended=NOW - DAY, took=MINUTE),
             "scan_ran",

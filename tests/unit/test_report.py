@@ -35,6 +35,24 @@ def changes(found: History) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("rows", "missed"),
+    [
+        ([LATE, CALM], "jobs have waited too long"),
+        ([CALM | {"coverage_percent": 50.0}], "too few entities are current"),
+        ([CALM | {"failed": 10}], "too many jobs have failed"),
+    ],
+)
+def test_amber_when_an_objective_was_missed_though_all_is_well_now(
+    rows: list[Mapping[str, float]], missed: str
+) -> None:
+    answer = keeping_up(*rows)
+
+    assert answer.verdict.startswith(f"Yes, but {missed}: ")
+    assert (answer.is_good, answer.is_amber) == (None, True)
+    assert not keeping_up(CALM).is_amber
+
+
+@pytest.mark.parametrize(
     ("rows", "verdict", "is_good"),
     [
         ([CALM], "Yes: 0 jobs completed, 0 waiting now.", True),

@@ -60,6 +60,7 @@ _FILTER: Final[LiteralString] = """
   AND ($created_before IS NULL OR job.created_at < $created_before)
   AND ($ended_before IS NULL OR job.processed_at < $ended_before)
   AND ($has_lock IS NULL OR (job.lock_until IS NOT NULL) = $has_lock)
+  AND ($not_by IS NULL OR coalesce(job.cancelled_by, $not_by) <> $not_by)
 """
 
 _SOURCES: Final[dict[str, LiteralString]] = {
@@ -91,6 +92,17 @@ RETURN job {{.*}} AS job
     for name, source in _SOURCES.items()
 }
 """A page of jobs in order of their ids."""
+
+NEWEST_JOBS: Final[dict[str, LiteralString]] = {
+    name: f"""{source}{_FILTER}
+  AND ($created_at IS NULL OR job.created_at < $created_at
+    OR (job.created_at = $created_at AND job.id > $last))
+WITH job ORDER BY job.created_at DESC, job.id LIMIT $limit
+RETURN job {{.*}} AS job
+"""
+    for name, source in _SOURCES.items()
+}
+"""The newest jobs of a filter, for people; looks at all jobs that the source has."""
 
 COUNT_OF_JOBS: Final[dict[str, LiteralString]] = {
     name: f"""{source}{_FILTER}

@@ -2,6 +2,8 @@
 
 from typing import Final, LiteralString
 
+NOW: Final[LiteralString] = "RETURN coalesce($now, datetime.realtime().epochMillis) AS now"
+
 LANES: Final[LiteralString] = """
 WITH coalesce($now, datetime.realtime().epochMillis) AS now
 RETURN now,

@@ -122,5 +122,5 @@ def answers_of(ui: DagsterGraphQL) -> Iterable[tuple[str, Any]]:
     for asset in ui.assets():
         yield f"materializations of {asset}", [m.metadata for m in ui.materializations(asset)]
         yield f"checks of {asset}", {n: str(check) for n, check in ui.checks(asset).items()}
-    for name in ("embed_backlog", "queue_metrics", "reconcile_entities", "drain_failed"):
+    for name in ("embed_backlog", "queue_metrics", "reconcile_entities", "stale_leases"):
         yield f"ticks of {name}", [str(tick) for tick in ui.sensor(name, ticks=100).ticks]
