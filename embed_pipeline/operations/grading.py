@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from embed_pipeline.domain.errors import EmbeddingError
-from embed_pipeline.domain.quality import Quality, smallest_cosine
+from embed_pipeline.domain.quality import Quality
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.operations import wiring
-from embed_pipeline.store.quality import last_quality, probe_texts, sample_quality, save_quality
+from embed_pipeline.operations.measuring import measure, smallest_cosine
+from embed_pipeline.store.quality import last_quality, probe_texts, sample_edges, save_quality
 
 if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
@@ -23,7 +24,8 @@ async def grade(queue: Queue, settings: Settings) -> Quality:
     does not answer, there is no word about drift.
     """
     left_out = settings.quality_left_out
-    quality = await sample_quality(queue, settings.model, left_out=left_out)
+    sample = await sample_edges(queue, settings.model, left_out=left_out)
+    quality = measure(settings.model, sample)
     quality = replace(quality, drift=await _drift(queue, settings))
     await save_quality(queue, quality)
     return await last_quality(queue, settings.model) or quality

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from embed_pipeline.domain.quality import PAIRS, PROBES, REMEMBERED, Auc, Edge, Quality, measure
+from embed_pipeline.domain.quality import PAIRS, PROBES, REMEMBERED, Auc, Edge, Quality, Sample
 from embed_pipeline.domain.text import LONGEST_TEXT, render_for
 from embed_pipeline.store.cypher import quality as cypher
 from embed_pipeline.store.database import Transaction, fetch, fetch_one, moment
@@ -23,8 +23,8 @@ TRIES: Final = 4
 Row = Mapping[str, Any]
 
 
-async def sample_quality(queue: Queue, model: str, *, left_out: Sequence[str] = ()) -> Quality:
-    """Judge the stored vectors of a model by a sample of edges; changes nothing."""
+async def sample_edges(queue: Queue, model: str, *, left_out: Sequence[str] = ()) -> Sample:
+    """Edges between embedded entities, pairs without one, and their vectors; changes nothing."""
     shape = queue.config.shape
 
     async def work(tx: Transaction) -> tuple[list[Row], list[tuple[str, str]], list[Row]]:
@@ -47,8 +47,7 @@ async def sample_quality(queue: Queue, model: str, *, left_out: Sequence[str] = 
     edges, non_edges, rows = await queue.database.read(work)
     place = {row["id"]: number for number, row in enumerate(rows)}
     render = render_for(shape)
-    return measure(
-        model,
+    return Sample(
         [row["vector"] for row in rows],
         [str(row["hash"]) for row in rows],
         [render(row["text"]) for row in rows],

@@ -11,9 +11,10 @@ from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.embedding.tokens import prepare
 from embed_pipeline.operations import planning
+from embed_pipeline.operations.measuring import measure
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.plans import last_plan, save_plan
-from embed_pipeline.store.quality import last_quality, sample_quality, save_quality
+from embed_pipeline.store.quality import last_quality, sample_edges, save_quality
 from tests.acceptance.drain.conftest import provider, queue, running_provider
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.openai_server import vectors
@@ -155,8 +156,8 @@ async def test_m111_edges_and_pairs_of_the_same_degrees_are_sampled_and_kept(
         """
     )
 
-    every = await sample_quality(queue.queue, MODEL)
-    found = await sample_quality(queue.queue, MODEL, left_out=["MADE_BY_VECTORS"])
+    every = measure(MODEL, await sample_edges(queue.queue, MODEL))
+    found = measure(MODEL, await sample_edges(queue.queue, MODEL, left_out=["MADE_BY_VECTORS"]))
     for _ in range(3):
         await save_quality(queue.queue, found)
     kept = await last_quality(queue.queue, MODEL)

@@ -18,13 +18,12 @@ from embed_pipeline.domain.quality import (
     Auc,
     Edge,
     Quality,
-    auc_of,
-    measure,
-    smallest_cosine,
+    Sample,
 )
 from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.embedding.local import open_local
+from embed_pipeline.operations.measuring import auc_of, measure, smallest_cosine
 
 DIMENSIONS = 256
 CHANCE = np.random.default_rng(7)
@@ -56,7 +55,7 @@ def embedded() -> Any:
 def quality_of(vectors: Any, *, earlier: tuple[float, ...] = (0.85, 0.84, 0.85)) -> Quality:
     texts, edges, apart = graph()
     hashes = [str(number) for number in range(len(texts))]
-    found = measure("m", vectors.tolist(), hashes, texts, edges, apart)
+    found = measure("m", Sample(vectors.tolist(), hashes, texts, edges, apart))
     return replace(found, earlier=earlier)
 
 
@@ -152,7 +151,7 @@ def test_m113_edges_that_mean_nothing_are_no_signal_and_block_nothing() -> None:
     pairs = [Edge(one, other) for one, other in drawn]
     hashes = [str(number) for number in range(len(texts))]
 
-    found = measure("m", embedded().tolist(), hashes, texts, pairs[:PAIRS], pairs[PAIRS:])
+    found = measure("m", Sample(embedded().tolist(), hashes, texts, pairs[:PAIRS], pairs[PAIRS:]))
 
     verdict = follows_the_graph(found)
     assert verdict.passed is True
@@ -180,7 +179,7 @@ def test_m114_lengths_duplicates_hubs_and_drift_are_seen() -> None:
 
 def test_a_few_edges_say_nothing() -> None:
     texts, edges, apart = graph()
-    found = measure("m", embedded().tolist(), texts, texts, edges[:10], apart)
+    found = measure("m", Sample(embedded().tolist(), texts, texts, edges[:10], apart))
 
     assert found.auc is None
     assert follows_the_graph(found).passed
