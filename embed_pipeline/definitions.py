@@ -11,6 +11,15 @@ import dagster as dg
 
 from embed_pipeline.defs.assets import drains_asset, operator_actions_asset, queue_metrics_asset
 from embed_pipeline.defs.checks import health_checks
+from embed_pipeline.defs.cutover import (
+    cutover_asset,
+    cutover_checks,
+    cutover_finish,
+    cutover_go,
+    cutover_rollback,
+    cutover_start,
+    cutover_status,
+)
 from embed_pipeline.defs.drains import drain_embed_queue
 from embed_pipeline.defs.graph import graph_assets, upstream_sensor
 from embed_pipeline.defs.history import history_asset, history_schedule
@@ -68,8 +77,9 @@ def _everything_else() -> dg.Definitions:
             plan_asset(queue),
             quality,
             history,
+            cutover_asset(queue),
         ],
-        asset_checks=[health_checks(queue)],
+        asset_checks=[health_checks(queue), cutover_checks(queue)],
         jobs=[
             recover_stale_leases,
             retry_failed_jobs,
@@ -82,6 +92,11 @@ def _everything_else() -> dg.Definitions:
             resume_queue,
             clear_limits,
             release_leases_of_run,
+            cutover_start,
+            cutover_status,
+            cutover_go,
+            cutover_rollback,
+            cutover_finish,
         ],
         schedules=[
             nightly_cleanup,

@@ -80,9 +80,9 @@ class Operations:
 
     async def queue_status(self, *, window: timedelta = LATELY) -> QueueMetrics:
         """Every figure of the queue: jobs by state, ages, pause, breaker, throughput."""
-        from embed_pipeline.operations import wiring
+        from embed_pipeline.operations.reading import read_metrics
 
-        return await wiring.read_metrics(await self.checked(), self.settings, window=window)
+        return await read_metrics(await self.checked(), self.settings, window=window)
 
     async def job_status(self, job_id: str) -> Job:
         """Everything about one job.
@@ -142,7 +142,7 @@ class Operations:
 
     @property
     def _grace(self) -> timedelta:
-        return timedelta(milliseconds=self.settings.recovery_grace_ms)
+        return self.settings.recovery_grace
 
     async def scan(self, *, dry_run: bool = False) -> CoverageReport:
         """Compare every entity with its vector, and enqueue what does not fit."""

@@ -10,6 +10,7 @@ import typer
 
 from embed_pipeline.cli import (
     audit,
+    cutover,
     doctor,
     drain,
     entities,
@@ -51,6 +52,7 @@ app.add_typer(sample, name="sample")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(limits.app, name="limits")
 app.add_typer(audit.app, name="audit")
+app.add_typer(cutover.app, name="cutover")
 
 
 def main() -> None:
@@ -115,10 +117,11 @@ def init(
 ) -> None:
     """Create the constraints and indexes; safe to repeat."""
     from embed_pipeline.operations import wiring
+    from embed_pipeline.operations.following import install_live
 
-    async def work(driver: Driver, settings: Settings) -> InstallReport:
-        report = await wiring.install_schema(
-            driver, settings, change_model=change_model, operator=operator()
+    async def work(driver: Driver, as_set: Settings) -> InstallReport:
+        report, settings = await install_live(
+            driver, as_set, change_model=change_model, operator=operator()
         )
         if triggers is not None:
             await _set_trigger(driver, settings, install=triggers)

@@ -46,7 +46,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
-    """Do ``work`` with a driver; its errors become messages."""
+    """Do ``work`` with a driver, and the settings as they are; its errors become messages."""
     from embed_pipeline.operations import wiring
     from embed_pipeline.operations.blocking import finish
     from embed_pipeline.settings import load_settings
@@ -64,19 +64,19 @@ def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Resu
 def with_queue(
     work: Callable[[Queue, Settings], Awaitable[Result]], *, for_vectors: bool = False
 ) -> Result:
-    """Do ``work`` with the queue; ``for_vectors`` the index must take those of the model.
+    """Do ``work`` with the live queue; ``for_vectors`` the index must take those of the model.
 
     What it changes is recorded as done by whoever typed the command.
     """
-    from embed_pipeline.operations import wiring
     from embed_pipeline.operations.blocking import finish
+    from embed_pipeline.operations.following import opened_live
     from embed_pipeline.settings import load_settings
 
     settings = load_settings()
 
     async def run() -> Result:
-        async with wiring.opened_queue(settings, for_drain=for_vectors) as queue:
-            return await work(queue.acting_as(operator()), settings)
+        async with opened_live(settings, for_drain=for_vectors) as (queue, live):
+            return await work(queue.acting_as(operator()), live)
 
     return finish(run())
 

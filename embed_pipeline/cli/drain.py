@@ -66,9 +66,26 @@ def drain(
         max_time=None if max_seconds is None else timedelta(seconds=max_seconds),
         requests_at_once=concurrency or options.requests_at_once,
     )
-    report = finish(_drain(settings, options, is_live=is_screen() and not verbose))
-    if report.fault:
-        raise EmbedPipelineError(report.fault)
+    reports = finish(_drain_all(settings, options, is_live=is_screen() and not verbose))
+    if fault := next((report.fault for report in reports if report.fault), None):
+        raise EmbedPipelineError(fault)
+
+
+async def _drain_all(
+    settings: Settings, options: DrainOptions, *, is_live: bool
+) -> list[DrainReport]:
+    """Drain the live queue, then that beside it; those that wait for new jobs both at once."""
+    import asyncio
+
+    from embed_pipeline.operations import wiring
+    from embed_pipeline.operations.following import fresh_settings
+    from embed_pipeline.store.connection import connected
+
+    async with connected(wiring.connection(settings)) as driver:
+        sides = await fresh_settings(driver, settings)
+    if options.until_empty or len(sides) == 1:
+        return [await _drain(side, options, is_live=is_live) for side in sides]
+    return await asyncio.gather(*(_drain(side, options, is_live=False) for side in sides))
 
 
 async def _drain(settings: Settings, options: DrainOptions, *, is_live: bool) -> DrainReport:

@@ -57,24 +57,26 @@ def status(
     json: AsJson = False,
 ) -> None:
     """Show how the queue stands: jobs by state, what is overdue, pause, breaker and hold."""
-    from embed_pipeline.operations import wiring
     from embed_pipeline.operations.fit import find_misfits
-    from embed_pipeline.operations.reading import how_jobs_appear
+    from embed_pipeline.operations.following import difference, read_live
+    from embed_pipeline.operations.reading import how_jobs_appear, read_metrics
     from embed_pipeline.settings import load_settings
 
     async def work(
         queue: Queue, settings: Settings
-    ) -> tuple[QueueMetrics, Arrival, CoverageReport | None, list[Misfit]]:
-        reading = await wiring.read_metrics(queue, settings, window=window or LATELY)
+    ) -> tuple[QueueMetrics, Arrival, CoverageReport | None, list[Misfit], str | None]:
+        reading = await read_metrics(queue, settings, window=window or LATELY)
         arrival = await how_jobs_appear(queue, settings)
         if coverage:
             report = (await scan(queue, settings, dry_run=True)).report
         else:
             report = await queue.reconciler(settings.model).last()
         found = await find_misfits(queue, settings, report) if report else []
-        return reading, arrival, report, found
+        following = await read_live(queue.database, as_set)
+        return reading, arrival, report, found, difference(as_set, following.alias)
 
-    metrics, arrival, report, unmeant = with_queue(work)
+    as_set = load_settings()
+    metrics, arrival, report, unmeant, differs = with_queue(work)
     if json:
         plain = as_plain(metrics) | {
             "throughput_per_minute": metrics.throughput_per_minute,
@@ -86,12 +88,14 @@ def status(
             plain["coverage"] = coverage_figures(report, metrics.at) | said
         print_json(plain)
         return
-    rows, settings = table(), load_settings()
+    rows, settings = table(), as_set
     if settings.queue != DEFAULT_QUEUE:
         rows.add_row("Name", settings.queue)
     interval = timedelta(milliseconds=settings.recovery_interval_ms)
     for name, value in status_rows(metrics, interval):
         rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
+    if differs:
+        rows.add_row("[yellow]Settings differ", safe(differs))
     rows.add_row("New jobs", f"appear {arrival.detail}")
     if report is not None:
         rows.add_row("Coverage", coverage_line(report, metrics.at))
@@ -240,11 +244,11 @@ def recover(
     from embed_pipeline.operations.recovery import recover_all
 
     async def look(queue: Queue, settings: Settings) -> list[Job]:
-        grace = timedelta(milliseconds=settings.recovery_grace_ms)
+        grace = settings.recovery_grace
         return await queue.admin.find_expired(limit=limit or MOST_LISTED, grace=grace)
 
     async def work(queue: Queue, settings: Settings) -> list[RecoveredJob]:
-        grace = timedelta(milliseconds=settings.recovery_grace_ms)
+        grace = settings.recovery_grace
         return await recover_all(queue, grace=grace, limit=limit)
 
     if dry_run:

@@ -51,7 +51,7 @@ def queue_metrics_asset(interval: timedelta, queue: str) -> dg.AssetsDefinition:
         The sensor queue_metrics adds a reading every EMBED_METRICS_INTERVAL, without a run, so that
         the history survives the pruning of runs. Materialize takes a reading now.
         """
-        return dg.MaterializeResult(metadata=of_reading(neo4j.run(read_everything)))
+        return dg.MaterializeResult(metadata=of_reading(neo4j.run_as_set(read_everything)))
 
     return embed_queue_metrics
 

@@ -39,7 +39,7 @@ def health_checks(queue: str) -> dg.AssetChecksDefinition:
         context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
     ) -> Iterator[dg.AssetCheckResult]:
         """Look at everything now; the sensor queue_metrics reports the same without a run."""
-        _, verdicts = neo4j.run(examine_everything)
+        _, verdicts = neo4j.run_as_set(examine_everything)
         for verdict in verdicts:
             if key_of(verdict.check, queue) in context.selected_asset_check_keys:
                 yield dg.AssetCheckResult(**_facts(verdict, queue))

@@ -11,11 +11,15 @@ import dagster as dg
 from embed_pipeline.defs.failures import failed_rows, what_failed
 from embed_pipeline.defs.metadata import of_errors, plain
 from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
+from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.outlook import Progress, progress_line
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.following import fresh_settings
+from embed_pipeline.settings import Settings
 from embed_pipeline.settings.secrets import without_secrets
+from embed_pipeline.store.connection import connected
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
@@ -35,12 +39,12 @@ async def opened_drain(
     context: Context,
     neo4j: Neo4jResource,
     embedder: EmbedderResource,
+    settings: Settings,
     options: DrainOptions,
     *,
     stop: asyncio.Event,
 ) -> AsyncGenerator[tuple[Queue, Drain]]:
     """Put a drain of this run together; every driver of it comes from the resource."""
-    settings = neo4j.settings
     async with wiring.opened_drain(
         settings,
         embedder.open(settings),
@@ -52,10 +56,33 @@ async def opened_drain(
         yield opened
 
 
+async def side_of(neo4j: Neo4jResource, queue: str | None) -> Settings:
+    """The settings of the live side of a cut-over, or of the one whose queue is named.
+
+    Raises:
+        ConfigurationError: no side has this queue.
+    """
+    async with connected(wiring.connection(neo4j.settings), neo4j.open_driver) as driver:
+        sides = await fresh_settings(driver, neo4j.settings)
+    if queue is None:
+        return sides[0]
+    for side in sides:
+        if side.queue == queue:
+            return side
+    known = ", ".join(side.queue for side in sides)
+    raise ConfigurationError(
+        f"queue {queue!r} is not part of this deployment; it has {known}. Leave queue empty for "
+        "the live one"
+    )
+
+
 async def run_and_tell(
-    context: Context, queue: Queue, work: Drain, *, config: dict[str, Any]
+    context: Context, queue: Queue, work: Drain, *, kept_for: str, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Drain, say how it goes once a minute, and tell what it did; the metadata of the run."""
+    """Drain, say how it goes once a minute, and tell what it did; the metadata of the run.
+
+    ``kept_for`` is the queue of the deployment, whose assets keep the report of either side.
+    """
     metadata: dict[str, Any] = {}
     telling = asyncio.create_task(_say_progress(context.log.info, queue, work))
     try:
@@ -64,7 +91,7 @@ async def run_and_tell(
         telling.cancel()
         with suppress(asyncio.CancelledError):
             await telling
-        metadata = await _tell(context, queue, work.report, config)
+        metadata = await _tell(context, queue, work.report, kept_for, config)
     return metadata
 
 
@@ -84,7 +111,7 @@ async def _say_progress(say: Callable[[str], None], queue: Queue, work: Drain) -
 
 
 async def _tell(
-    context: Context, queue: Queue, report: DrainReport, config: dict[str, Any]
+    context: Context, queue: Queue, report: DrainReport, kept_for: str, config: dict[str, Any]
 ) -> dict[str, Any]:
     """Log what became of the jobs, and keep it; the metadata of the run."""
     ending = report.ending or "an error cut it short"
@@ -106,7 +133,7 @@ async def _tell(
         context.instance,
         report,
         run_id=context.run.run_id,
-        queue=queue.config.queue,
+        queue=kept_for,
         config=config,
         errors=errors,
     )

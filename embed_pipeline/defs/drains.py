@@ -10,9 +10,10 @@ from pydantic import Field
 
 from embed_pipeline.defs.border import op
 from embed_pipeline.defs.config import RunConfig
-from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell
+from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell, side_of
 from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
+from embed_pipeline.domain.queue_name import QUEUE_NAME
 from embed_pipeline.operations import wiring
 from embed_pipeline.worker.options import MOST_PER_LEASE, DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending
@@ -66,6 +67,13 @@ class DrainConfig(RunConfig):
         "once can hold. Fewer let more drains lease side by side, and cost throughput.",
     )
 
+    queue: str | None = Field(
+        default=None,
+        pattern=f"^{QUEUE_NAME}$",
+        description="The queue beside the live one, while a cut-over is under way (cutover_status "
+        "names it); empty is the live one.",
+    )
+
     def applied_to(self, options: DrainOptions) -> DrainOptions:
         """The deployment's options with what was asked for."""
         return replace(
@@ -105,11 +113,15 @@ async def _drain(
     embedder: EmbedderResource,
 ) -> tuple[DrainReport, dict[str, Any]]:
     stop = asyncio.Event()
-    options = config.applied_to(wiring.drain_options(neo4j.settings))
+    settings = await side_of(neo4j, config.queue)
+    options = config.applied_to(wiring.drain_options(settings))
     # Dagster's own handlers would strike anywhere in the loop or the driver.
     with stopped_by_signals(stop, context.log.info):
-        async with opened_drain(context, neo4j, embedder, options, stop=stop) as (queue, work):
-            metadata = await run_and_tell(context, queue, work, config=config.model_dump())
+        drain = opened_drain(context, neo4j, embedder, settings, options, stop=stop)
+        async with drain as (queue, work):
+            kept = neo4j.settings.queue
+            told = config.model_dump()
+            metadata = await run_and_tell(context, queue, work, kept_for=kept, config=told)
             return work.report, metadata
 
 

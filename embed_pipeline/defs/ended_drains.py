@@ -56,11 +56,12 @@ def _take_back(instance: dg.DagsterInstance, neo4j: Neo4jResource, run: dg.Dagst
     if not neo4j.settings.recovery_interval_ms:
         return RECOVERY_IS_OFF
     if run.status is dg.DagsterRunStatus.FAILURE:
-        jobs = neo4j.with_queue(lambda queue, _: queue.admin.recover_owner(run.run_id))
+        found = neo4j.with_queues(lambda queue, _: queue.admin.recover_owner(run.run_id))
+        jobs = [job for jobs in found for job in jobs]
         if jobs:
             instance.report_engine_event(_what_becomes_of(jobs), run)
         return f"{len(jobs)} leases taken back"
-    count = neo4j.with_queue(lambda queue, _: queue.admin.release_owner(run.run_id))
+    count = sum(neo4j.with_queues(lambda queue, _: queue.admin.release_owner(run.run_id)))
     if count:
         instance.report_engine_event(
             f"{count} jobs that this run held were given back untried, with their attempts; the "

@@ -10,7 +10,7 @@ import dagster as dg
 
 from embed_pipeline.defs.assets import GROUP, INDEX
 from embed_pipeline.defs.border import guarded
-from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell
+from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell, side_of
 from embed_pipeline.defs.metadata import of_coverage
 from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_TAG, EMBEDDINGS, mark_worker
@@ -148,14 +148,17 @@ async def _make(
 ) -> tuple[DrainReport, dict[str, Any]]:
     """Scan, enqueue and drain, and scan once more: the coverage that was reached."""
     stop = asyncio.Event()
-    options = replace(wiring.drain_options(neo4j.settings), max_time=LONGEST)
+    settings = await side_of(neo4j, None)
+    model = settings.model
+    options = replace(wiring.drain_options(settings), max_time=LONGEST)
     with stopped_by_signals(stop, context.log.info):
-        async with opened_drain(context, neo4j, embedder, options, stop=stop) as (queue, work):
-            model = neo4j.settings.model
+        drain = opened_drain(context, neo4j, embedder, settings, options, stop=stop)
+        async with drain as (queue, work):
             before = await _scan(queue, model, stop)
             new = before.enqueued.total() - before.enqueued[EnqueueOutcome.PRESENT]
             context.log.info(f"{before.report.entities} entities read, {new} jobs enqueued")
-            drained = await run_and_tell(context, queue, work, config={})
+            kept = neo4j.settings.queue
+            drained = await run_and_tell(context, queue, work, kept_for=kept, config={})
             after = await _scan(queue, model, stop)
     tables = {name: drained[name] for name in ("errors", "failed_jobs") if name in drained}
     metadata = {

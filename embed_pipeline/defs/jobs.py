@@ -1,6 +1,7 @@
 """What an operator can start by hand, except the drain: look first, then change."""
 
 from datetime import timedelta
+from itertools import chain
 
 import dagster as dg
 from pydantic import Field
@@ -17,9 +18,9 @@ from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.operations import wiring
 from embed_pipeline.operations.cleanup import clean_up
 from embed_pipeline.operations.fit import find_misfits
+from embed_pipeline.operations.following import install_live
 from embed_pipeline.operations.recovery import recover_all
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
@@ -62,13 +63,12 @@ def recover_leases(
     if config.dry_run:
         _list_expired(context, config, neo4j)
         return
-    jobs = neo4j.with_queue(
+    found = neo4j.with_queues(
         lambda queue, settings: recover_all(
-            queue,
-            grace=timedelta(milliseconds=settings.recovery_grace_ms),
-            limit=config.limit,
+            queue, grace=settings.recovery_grace, limit=config.limit
         )
     )
+    jobs = [*chain(*found)]
     context.log.info(f"recovered {len(jobs)} expired leases")
     context.add_output_metadata({"recovered": len(jobs), "jobs": recovered_rows(jobs)})
 
@@ -76,12 +76,12 @@ def recover_leases(
 def _list_expired(
     context: dg.OpExecutionContext, config: RecoverConfig, neo4j: Neo4jResource
 ) -> None:
-    jobs = neo4j.with_queue(
+    found = neo4j.with_queues(
         lambda queue, settings: queue.admin.find_expired(
-            limit=config.limit or SHOWN,
-            grace=timedelta(milliseconds=settings.recovery_grace_ms),
+            limit=config.limit or SHOWN, grace=settings.recovery_grace
         )
     )
+    jobs = [*chain(*found)]
     rows = table(
         {
             "job": job.id,
@@ -234,8 +234,8 @@ def install_schema(
     context: dg.OpExecutionContext, config: InitialiseConfig, neo4j: Neo4jResource
 ) -> None:
     """Create what is missing of the constraints and indexes."""
-    report = neo4j.run(
-        lambda driver, settings: wiring.install_schema(
+    report, _ = neo4j.run_as_set(
+        lambda driver, settings: install_live(
             driver, settings, change_model=config.change_model, operator=operator_of(context)
         )
     )

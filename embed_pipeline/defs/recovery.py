@@ -106,7 +106,7 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
         # the clock was set back.
         if not is_start and (look + upkeep.LOOP) * 1000 < left <= period:
             return dg.SkipReason(f"{memory['said']}; the next look is in {left / 1000:.0f} s")
-        need = neo4j.with_queue(_look)
+        need = next(filter(None, neo4j.with_queues(_look)), None)
         asked = _asked(context.instance, memory.get("request"))
         decision = decide(need, asked, is_start=is_start, now=now, period=period)
         request = memory["request"] if asked else None
@@ -128,7 +128,7 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
 
 async def _look(queue: Queue, settings: Settings) -> str | None:
     """Why a recovery is needed; where it is not, that somebody has looked is recorded."""
-    grace = timedelta(milliseconds=settings.recovery_grace_ms)
+    grace = settings.recovery_grace
     need = await queue.lookout.recovery_needed(grace=grace)
     if need is None:
         await queue.lookout.record_vain_look()

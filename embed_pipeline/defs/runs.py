@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -17,6 +17,8 @@ DRAIN_TAG: Final = "embed_pipeline/drain"
 """On every run that drains: limits those at once, in ``dagster.yaml``."""
 EMBEDDINGS: Final = "entity_embeddings"
 """The asset whose materialization is a drain."""
+QUEUE_TAG: Final = "embed_pipeline/queue"
+"""Marks the drains of the queue beside the live one, while a cut-over is under way."""
 WORKER_TAG: Final = "embed_pipeline/worker"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
 REPOSITORY_TAG: Final = ".dagster/repository"
@@ -117,10 +119,20 @@ def is_gone(worker: str) -> bool:
         return False
 
 
-def know_drains(instance: dg.DagsterInstance, repository: str | None = None) -> Drains:
-    """Count the drains of a code location under way, and those that have failed lately."""
-    running = instance.get_runs_count(_drains(UNDER_WAY, repository))
-    last = instance.get_run_records(_drains(ENDED, repository), limit=_REMEMBERED)
+def know_drains(
+    instance: dg.DagsterInstance, repository: str | None = None, *, beside: bool = False
+) -> Drains:
+    """Count the drains of a code location under way, and those that have failed lately.
+
+    Those of the queue ``beside`` the live one are counted apart: neither holds the other up.
+    """
+
+    def meant(records: Sequence[dg.RunRecord]) -> list[dg.RunRecord]:
+        return [r for r in records if (QUEUE_TAG in r.dagster_run.tags) is beside]
+
+    running = len(meant(instance.get_run_records(_drains(UNDER_WAY, repository))))
+    last = meant(instance.get_run_records(_drains(ENDED, repository), limit=2 * _REMEMBERED))
+    last = last[:_REMEMBERED]
     failed = 0
     for record in last:
         if record.dagster_run.status is not dg.DagsterRunStatus.FAILURE:

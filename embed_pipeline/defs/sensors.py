@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -10,7 +10,7 @@ from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.drains import drain_embed_queue
 from embed_pipeline.defs.ended_drains import take_back
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import fail_vanished, know_drains
+from embed_pipeline.defs.runs import QUEUE_TAG, fail_vanished, know_drains
 from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.outlook import outlook
 from embed_pipeline.domain.pacing import JOBS_PER_DRAIN, Start, Wait, decide
@@ -52,10 +52,13 @@ def embed_backlog(
     repository = _repository(context)
     for run_id in fail_vanished(context.instance, repository):
         context.log.warning(f"the process of drain {run_id} is gone; the run is marked as failed")
-    drains = know_drains(context.instance, repository)
+
+    looked: list[str] = []
 
     async def look(queue: Queue, settings: Settings) -> Seen:
         model, most = settings.model, settings.drains_at_once
+        drains = know_drains(context.instance, repository, beside=bool(looked))
+        looked.append(settings.queue)
         refusal = await queue.identity.refusal()
         backlog = await queue.metrics.backlog(model, most=most * JOBS_PER_DRAIN)
         # Nobody holds a job while none is in work: a queue at rest is not asked.
@@ -73,19 +76,33 @@ def embed_backlog(
             eta = outlook(left, rate, hold=limit.wait if limit.hold else timedelta(0))
         return Seen(backlog, decision, holders, eta)
 
-    seen = neo4j.with_queue(look)
-    taken = take_back(context.instance, neo4j, seen.holders, repository=repository, log=context.log)
-    if isinstance(seen.decision, Wait):
-        said = [seen.decision.reason, *([seen.eta] if seen.eta else []), *taken]
-        return dg.SkipReason("; ".join(said))
-    start = seen.decision
-    context.log.info(f"starting {start.drains} drains: {start.reason}")
-    return dg.SensorResult(
-        run_requests=[
-            dg.RunRequest(tags={"embed_pipeline/due": start.reason}) for _ in range(start.drains)
-        ],
-        cursor=f"{seen.backlog.at.isoformat()} started {start.drains}: {start.reason}",
-    )
+    sides = neo4j.with_queues(look)
+    holders = [holder for seen in sides for holder in seen.holders]
+    taken = take_back(context.instance, neo4j, holders, repository=repository, log=context.log)
+    requests: list[dg.RunRequest] = []
+    reasons: list[str] = []
+    started: list[str] = []
+    for number, (queue, seen) in enumerate(zip(looked, sides, strict=True)):
+        beside = f" (beside, queue {queue})" if number else ""
+        start = seen.decision
+        reasons.append(f"{start.reason}{beside}")
+        if isinstance(start, Wait):
+            reasons += [seen.eta] if seen.eta else []
+            continue
+        context.log.info(f"starting {start.drains} drains: {start.reason}{beside}")
+        tags = {"embed_pipeline/due": start.reason, **({QUEUE_TAG: queue} if number else {})}
+        config = _for_queue(queue) if number else {}
+        requests += [dg.RunRequest(tags=tags, run_config=config) for _ in range(start.drains)]
+        started.append(f"started {start.drains}: {start.reason}{beside}")
+    if not requests:
+        return dg.SkipReason("; ".join([*reasons, *taken]))
+    at = sides[0].backlog.at.isoformat()
+    return dg.SensorResult(run_requests=requests, cursor=f"{at} {'; '.join(started)}")
+
+
+def _for_queue(queue: str) -> dict[str, Any]:
+    """What makes a drain one of the queue beside the live one."""
+    return {"ops": {"drain": {"config": {"queue": queue}}}}
 
 
 def _repository(context: dg.SensorEvaluationContext) -> str | None:

@@ -23,6 +23,7 @@ from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.health import Reading, Verdict
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.following import live_settings
 from embed_pipeline.operations.reading import examine_everything
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
@@ -35,6 +36,8 @@ SEEN: Final = "seen"
 SHARE: Final = 10
 """A scan takes at most this part of the time: a large graph must not keep the server busy."""
 SHORTEST_STEP: Final = timedelta(seconds=2)
+BESIDE: Final = "beside"
+"""What is remembered of the scan for the queue beside the live one."""
 LONGEST_STEP: Final = timedelta(seconds=20)
 """A tick has a minute; the rest is for a slow server."""
 
@@ -71,7 +74,7 @@ def metrics_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
         entities and their index to graph_entities and entity_vector_index.
         """
         before, now = memory_of(context.cursor), now_ms()
-        reading, verdicts, actions = neo4j.run(_look)
+        reading, verdicts, actions = neo4j.run_as_set(_look)
         memory, news = renewed(context.instance, verdicts, before, queue=queue, now=now)
         events: list[Any] = [evaluation(verdict, queue) for verdict in news]
         memory[ACTIONS] = _mark(actions)
@@ -100,7 +103,7 @@ async def _look(
     reading, verdicts = await examine_everything(driver, settings)
     if reading.metrics is None:
         return reading, verdicts, []
-    audit = wiring.queue_on(driver, settings).audit
+    audit = wiring.queue_on(driver, await live_settings(driver, settings)).audit
     return reading, verdicts, await audit.recent(limit=SHOWN)
 
 
@@ -108,6 +111,19 @@ def _mark(actions: list[AuditEntry]) -> str:
     """What tells a list of actions from another one; a long action counts on while it is shown."""
     shown = [[entry.id, entry.count, entry.is_complete] for entry in actions]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
+
+
+def _noted(scan: Scan) -> dict[str, Any]:
+    """Where the next tick goes on; nothing after the end."""
+    if scan.is_done:
+        return {}
+    return {
+        "after": scan.cursor,
+        "jobs_after": scan.jobs_cursor,
+        "report": scan.report.to_json(),
+        "model": scan.report.model,
+        "queue": scan.reconciler.config.queue,
+    }
 
 
 def _resume(scan: Scan, memory: dict[str, Any]) -> None:
@@ -147,23 +163,21 @@ def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
             if refusal := await queue.identity.refusal():
                 return refusal
             scan = Scan.begin(queue.reconciler(settings.model))
-            if memory.get("model") == settings.model:
-                _resume(scan, memory)
+            known = memory if settings.queue == memory.get("queue") else memory.get(BESIDE, {})
+            if (known.get("queue"), known.get("model")) == (settings.queue, settings.model):
+                _resume(scan, known)
             await scan.go_on(most=step)
             return scan
 
-        scan = neo4j.with_queue(work)
+        scan, *beside = neo4j.with_queues(work)
         if isinstance(scan, str):
             return dg.SkipReason(scan)
+        # Only how far it is: what is shown is about the live one.
+        memory[BESIDE] = next((_noted(s) for s in beside if not isinstance(s, str)), {})
         new = sum(number for outcome, number in scan.enqueued.items() if outcome != "present")
         said = f"{scan.report.entities} entities read, {new} jobs enqueued"
         if not scan.is_done:
-            memory |= {
-                "after": scan.cursor,
-                "jobs_after": scan.jobs_cursor,
-                "report": scan.report.to_json(),
-                "model": scan.report.model,
-            }
+            memory |= _noted(scan)
             return dg.SensorResult(skip_reason=f"{said}; goes on", cursor=json.dumps(memory))
         metadata, now = of_coverage(scan.report), now_ms()
         numbers = [value for value in metadata.values() if isinstance(value, (int, float))]
@@ -175,7 +189,7 @@ def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
         told = memory["told"] if not events else now
         return dg.SensorResult(
             skip_reason=f"{said}; {scan.report.percent:.2f} % are current",
-            cursor=json.dumps({"figures": figures, "told": told}),
+            cursor=json.dumps({"figures": figures, "told": told, BESIDE: memory[BESIDE]}),
             asset_events=events,
         )
 

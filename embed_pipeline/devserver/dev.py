@@ -22,9 +22,11 @@ from embed_pipeline.domain.identity import CHANGE_MODEL
 from embed_pipeline.domain.redact import printable
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.blocking import finish
+from embed_pipeline.operations.following import difference, install_live, read_live
+from embed_pipeline.operations.sides import name_live
 from embed_pipeline.paths import dagster_home, project_dir, state_dir
 from embed_pipeline.settings import Settings
-from embed_pipeline.store.connection import connected
+from embed_pipeline.store.connection import Driver, connected
 
 CHANGE_FROM_HERE: Final = "embed-pipeline dev --change-model"
 
@@ -101,7 +103,7 @@ def _say_alarm(speaker: Speaker, line: str) -> None:
     speaker.say(printable(Text.from_ansi(line).plain), style="yellow")
 
 
-def prepare_database(settings: Settings, speaker: Speaker, *, change_model: bool) -> None:
+def prepare_database(as_set: Settings, speaker: Speaker, *, change_model: bool) -> None:
     """Create the schema, and load the sample graph into an empty graph of our own.
 
     Raises:
@@ -109,8 +111,9 @@ def prepare_database(settings: Settings, speaker: Speaker, *, change_model: bool
     """
 
     async def main() -> None:
-        async with connected(wiring.connection(settings)) as driver:
-            report = await wiring.install_schema(driver, settings, change_model=change_model)
+        async with connected(wiring.connection(as_set)) as driver:
+            await _say_what_is_live(driver, as_set, speaker, change_model=change_model)
+            report, settings = await install_live(driver, as_set, change_model=change_model)
             speaker.say(f"▸ Schema: {len(report.created)} created, {len(report.present)} there")
             # Nobody wants strangers in a graph of their own, nor a trigger that was not asked for.
             if settings.uses_bundled_server:
@@ -130,6 +133,18 @@ def prepare_database(settings: Settings, speaker: Speaker, *, change_model: bool
     except SchemaError as error:
         # The server that 'init' would need ends with this session.
         raise type(error)(str(error).replace(CHANGE_MODEL, CHANGE_FROM_HERE)) from None
+
+
+async def _say_what_is_live(
+    driver: Driver, as_set: Settings, speaker: Speaker, *, change_model: bool
+) -> None:
+    """Go on with the live model where the variables say another one, and say how to change it."""
+    if not change_model and await wiring.queue_on(driver, as_set).identity.refusal():
+        await name_live(driver, as_set)
+    following = await read_live(wiring.queue_on(driver, as_set).database, as_set)
+    if differs := difference(as_set, following.alias):
+        said = printable(differs).replace("embed-pipeline cutover", f"{command()} cutover")
+        speaker.say(f"! {said}", style="yellow")
 
 
 def _say_addresses(

@@ -38,6 +38,8 @@ class OperatorAction(StrEnum):
     REPLACE_INDEX = "replace_index"
     CHANGE_MODEL = "change_model"
     """The queue made to belong to another model; every entity is embedded again."""
+    CUTOVER = "cutover"
+    """A step of a cut-over: another side begun, made live, or removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@
     ├── UnreachableError                3  nothing answers at the address of Neo4j
     ├── CredentialsError                4  Neo4j refuses user or password; never retried
     ├── SchemaError                     5  constraint, index or version is missing or contradicts
+    ├── CutoverError                    1  a step of a cut-over that cannot be taken now
     ├── HistoryError                    1  there is no history, or a file of it is damaged
     ├── QueueError                      1
     │   ├── InvalidJobError                a key part is empty, too long or of the wrong type
@@ -131,6 +132,10 @@ class SchemaError(EmbedPipelineError):
 
 class ModelMismatchError(SchemaError):
     """The queue belongs to another model, another vector length or another recipe of the text."""
+
+
+class CutoverError(EmbedPipelineError):
+    """A step of a cut-over that cannot be taken now; the message says why, and what can."""
 
 
 class HistoryError(EmbedPipelineError):

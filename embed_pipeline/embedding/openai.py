@@ -8,6 +8,7 @@ import openai
 
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.errors import (
+    ConfigurationError,
     CriticalError,
     EmbeddingError,
     PermanentError,
@@ -58,6 +59,11 @@ class OpenAIEmbedder:
         base_url: str | None = None,
         send_dimensions: bool = True,
     ) -> None:
+        if not api_key:
+            raise ConfigurationError(
+                f"OPENAI_API_KEY is not set, but {model} needs one; set it (any text for a server "
+                "that asks for none). 'embed-pipeline cutover status' says which model is live"
+            )
         """Nothing is sent before ``embed``.
 
         Args:

@@ -10,8 +10,8 @@ import pandas as pd
 from embed_pipeline.domain.errors import ErrorCategory, fingerprint
 from embed_pipeline.domain.job import Job, JobFilter, JobStatus
 from embed_pipeline.history.moments import Moment, to_time
-from embed_pipeline.operations import wiring
 from embed_pipeline.operations.blocking import finish
+from embed_pipeline.operations.following import opened_live
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.queue import Queue
 
@@ -80,7 +80,7 @@ def failures(
 
     async def work() -> list[Kind]:
         kinds: dict[tuple[str, str], Kind] = {}
-        async with wiring.opened_queue(settings) as queue:
+        async with opened_live(settings) as (queue, _):
             async for job in _jobs(queue, which):
                 at = job.processed_at or job.created_at
                 if (start is None or at >= start) and (end is None or at < end):

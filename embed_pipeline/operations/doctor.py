@@ -21,6 +21,7 @@ from embed_pipeline.domain.vector import dimensions_of
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.findings import Finding, Mark
 from embed_pipeline.operations.fit import find_misfits, look_at_entities
+from embed_pipeline.operations.following import difference, read_live
 from embed_pipeline.operations.reading import how_jobs_appear
 from embed_pipeline.settings import Settings
 from embed_pipeline.store import server_info
@@ -37,6 +38,11 @@ async def examine(settings: Settings, *, ask_provider: bool) -> AsyncIterator[Fi
     """Examine Neo4j and the provider; ``ask_provider`` also where an answer costs money."""
     try:
         async with connected(wiring.connection(settings)) as driver:
+            following = await read_live(wiring.queue_on(driver, settings).database, settings)
+            if differs := difference(settings, following.alias):
+                detail, _, remedy = differs.partition("; ")
+                yield Finding("Cut-over", Mark.WARNING, detail, remedy)
+            settings = following.settings
             async for finding in _examine_database(driver, settings):
                 yield finding
     except CredentialsError as error:

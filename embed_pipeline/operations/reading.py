@@ -1,15 +1,17 @@
 """Reads everything about the queue at once: for metrics, for checks, and for whoever looks."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from embed_pipeline.domain.coverage import ScanPace
 from embed_pipeline.domain.failure_kinds import FailureKind, kinds_of
 from embed_pipeline.domain.health import Objectives, Reading, Verdict, examine
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.fit import find_misfits
+from embed_pipeline.operations.following import live_settings
 from embed_pipeline.settings import Settings
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Driver
@@ -18,8 +20,16 @@ from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.triggers import TriggerState
 
 
+async def read_metrics(queue: Queue, settings: Settings, *, window: timedelta) -> QueueMetrics:
+    """Every figure of the queue, and the pause of its provider; ``window`` is what lately means."""
+    metrics = await queue.metrics.read(window=window)
+    limit = await wiring.open_limiter(queue, settings).read()
+    return replace(metrics, hold=limit.hold, budget=limit.budget)
+
+
 async def read_everything(driver: Driver, settings: Settings) -> Reading:
-    """Take a reading; costs the same for any size of queue and graph."""
+    """Take a reading of the live side; costs the same for any size of queue and graph."""
+    name, settings = settings.queue, await live_settings(driver, settings)
     state = await wiring.inspect_schema(driver, settings)
     metrics = coverage = refusal = quality = None
     found: list[Misfit] = []
@@ -28,7 +38,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
     if state.problem is None:
         queue = wiring.queue_on(driver, settings)
         window = timedelta(milliseconds=settings.metrics_interval_ms)
-        metrics = await wiring.read_metrics(queue, settings, window=window)
+        metrics = await read_metrics(queue, settings, window=window)
         refusal = await queue.identity.refusal()
         quality = await last_quality(queue, settings.model)
         if metrics.counts[JobStatus.FAILED]:
@@ -37,7 +47,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         if coverage is not None:
             found = await find_misfits(queue, settings, coverage)
     return Reading(
-        queue=settings.queue,
+        queue=name,
         model=settings.model,
         dimensions=settings.dimensions,
         schema_problem=state.problem,

@@ -24,6 +24,7 @@ from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.redact import printable
 from embed_pipeline.operations import doctor, wiring
 from embed_pipeline.operations.findings import Finding, Mark, examine_settings
+from embed_pipeline.operations.following import live_settings
 from embed_pipeline.paths import dagster_home, neo4j_home
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.settings.secrets import is_secret, without_secrets
@@ -139,6 +140,7 @@ async def _of_database(settings: Settings) -> AsyncIterator[tuple[str, str]]:
     }
     try:
         async with connected(wiring.connection(settings)) as driver:
+            settings = await live_settings(driver, settings)
             for name, read in wanted.items():
                 yield name, _json(await _had(read, driver, settings))
     except EmbedPipelineError as error:

@@ -12,7 +12,6 @@ from typing import Final
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.identity import Identity
-from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.ports import Embedder, JobStore
 from embed_pipeline.domain.rate_window import RateLimits
@@ -80,6 +79,13 @@ def open_embedder(settings: Settings) -> Embedder:
             return MockEmbedder(model=model, dimensions=dimensions)
 
 
+def identity_of(settings: Settings) -> Identity:
+    """What the vectors of these settings can be compared with."""
+    model, dimensions = settings.model, settings.dimensions
+    provider = settings.provider.value
+    return Identity.of(settings.entity_shape, provider=provider, model=model, dimensions=dimensions)
+
+
 def queue_config(settings: Settings) -> QueueConfig:
     """What the store has to know about the queue."""
     key = settings.openai_api_key
@@ -91,12 +97,7 @@ def queue_config(settings: Settings) -> QueueConfig:
         dimensions=settings.dimensions,
         keeps_foreign=settings.foreign_vectors == "keep",
         keeps_old=settings.keep_old_vectors == "true",
-        identity=Identity.of(
-            settings.entity_shape,
-            provider=settings.provider.value,
-            model=settings.model,
-            dimensions=settings.dimensions,
-        ),
+        identity=identity_of(settings),
         secrets=(*known_secrets(), *spellings(own)),
     )
 
@@ -160,14 +161,19 @@ async def opened_queue(
         ModelMismatchError: for a drain: the queue belongs to another model.
     """
     async with connected(connection(settings), opener) as driver:
-        state = await inspect_schema(driver, settings)
-        misfit = state.misfit(settings.dimensions) if for_drain else None
-        if problem := state.problem or misfit:
-            raise SchemaError(problem)
-        queue = queue_on(driver, settings)
-        if for_drain:
-            await queue.identity.check()
-        yield queue
+        yield await checked_queue(driver, settings, for_drain=for_drain)
+
+
+async def checked_queue(driver: Driver, settings: Settings, *, for_drain: bool = False) -> Queue:
+    """The same on an open driver."""
+    state = await inspect_schema(driver, settings)
+    misfit = state.misfit(settings.dimensions) if for_drain else None
+    if problem := state.problem or misfit:
+        raise SchemaError(problem)
+    queue = queue_on(driver, settings)
+    if for_drain:
+        await queue.identity.check()
+    return queue
 
 
 def queue_on(driver: Driver, settings: Settings) -> Queue:
@@ -200,13 +206,6 @@ def open_limiter(queue: Queue, settings: Settings) -> Neo4jRateLimiter:
     return queue.limiter(limits, name=settings.rate_limit_name)
 
 
-async def read_metrics(queue: Queue, settings: Settings, *, window: timedelta) -> QueueMetrics:
-    """Every figure of the queue, and the pause of its provider; ``window`` is what lately means."""
-    metrics = await queue.metrics.read(window=window)
-    limit = await open_limiter(queue, settings).read()
-    return replace(metrics, hold=limit.hold, budget=limit.budget)
-
-
 def drain_options(settings: Settings) -> DrainOptions:
     """How a drain works if nobody says otherwise."""
     return DrainOptions(
@@ -215,7 +214,7 @@ def drain_options(settings: Settings) -> DrainOptions:
         job_timeout=timedelta(milliseconds=settings.job_timeout_ms),
         grace=timedelta(milliseconds=settings.stop_grace_ms),
         recovery_interval=timedelta(milliseconds=settings.recovery_interval_ms),
-        recovery_grace=timedelta(milliseconds=settings.recovery_grace_ms),
+        recovery_grace=settings.recovery_grace,
         tokens_per_request=settings.tokens_per_request,
     )
 

@@ -48,13 +48,13 @@ class Problem:
     message: str
 
 
-def load_settings(env_file: Path | None = None) -> Settings:
-    """Read the settings from the environment and ``.env``; the environment wins.
+def load_settings(env_file: Path | None = None, **given: Any) -> Settings:
+    """Read the settings from the environment and ``.env``; the environment wins, ``given`` first.
 
     Raises:
         ConfigurationError: lists every problem, one per line.
     """
-    return _checked(env_file or project_dir() / ENV_FILE, {})
+    return _checked(env_file or project_dir() / ENV_FILE, given)
 
 
 def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings:

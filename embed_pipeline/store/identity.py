@@ -65,6 +65,10 @@ class Neo4jIdentity:
         queue = await self.database.read(lambda tx: _read_queue(tx, self.config))
         return _refusal(queue, self.config)
 
+    async def stored(self) -> Identity | None:
+        """The identity that the queue belongs to; ``None`` before its first installation."""
+        return read_identity(await self.database.read(lambda tx: _read_queue(tx, self.config)))
+
     async def check(self) -> None:
         """Refuse settings of another identity; changes nothing.
 

@@ -42,7 +42,7 @@ async def found_by(deployment: Deployment, question: str) -> list[str]:
             model=settings.model,
             limit=1,
         )
-    return [hit.uid for hit in hits]
+    return [hit.uid for hit in hits or []]
 
 
 async def test_the_movies_graph_is_embedded_and_found(deployment: Deployment) -> None:

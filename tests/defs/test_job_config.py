@@ -25,6 +25,7 @@ FIELDS = {
         "requests_at_once": "Int",
         "jobs_per_request": "Int",
         "jobs_per_lease": "Int",
+        "queue": "String",
     },
     "recover_stale_leases": {"limit": "Int", "dry_run": "Bool"},
     "retry_failed_jobs": SELECTION,
@@ -49,6 +50,16 @@ FIELDS = {
     "resume_queue": {"close_breaker": "Bool"},
     "clear_limits": {},
     "release_leases_of_run": {"run_id": "String", "count_attempts": "Bool"},
+    "cutover_start": {
+        "model": "String",
+        "provider": "String",
+        "dimensions": "Int",
+        "preview": "Bool",
+    },
+    "cutover_status": {},
+    "cutover_go": {},
+    "cutover_rollback": {},
+    "cutover_finish": {"grace_minutes": "Int", "force": "Bool"},
     "prune_old_runs": {"days": "Int", "dry_run": "Bool"},
 }
 """All that a run config can say: no Cypher, no address, no secret."""

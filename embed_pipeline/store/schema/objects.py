@@ -159,6 +159,7 @@ def queue_of(schema_name: str) -> str:
 
 
 DROP_INDEX: Final[LiteralString] = "DROP INDEX $name IF EXISTS"
+DROP_CONSTRAINT: Final[LiteralString] = "DROP CONSTRAINT $name IF EXISTS"
 
 SHOW_INDEXES: Final[LiteralString] = """
 SHOW INDEXES
