@@ -34,6 +34,11 @@ PRUNED: Final = (
     "clear_limits",
     "release_leases_of_run",
     "prune_old_runs",
+    "cutover_start",
+    "cutover_status",
+    "cutover_go",
+    "cutover_rollback",
+    "cutover_finish",
 )
 """Not the runs of assets: a reading that a person took goes with its run."""
 TICKING: Final = (
@@ -45,9 +50,8 @@ TICKING: Final = (
     "nightly_pruning",
     "daily_history",
     "hourly_retry",
-    # Of earlier versions, whose ticks may have left logs.
-    "drain_failed",
-    "drain_canceled",
+    "daily_quality",
+    "upstream_changes",
 )
 """The sensors and schedules whose ticks leave logs."""
 PAGE: Final = 100

@@ -9,6 +9,7 @@ from embed_pipeline.defs.border import guarded
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
+from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.quality import Quality
 from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.history.keys import asset_key
@@ -48,8 +49,11 @@ def quality_schedule(quality: dg.AssetsDefinition) -> dg.ScheduleDefinition:
         cron_schedule="35 2 * * *",
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )
-    def daily_quality() -> dg.RunRequest:
+    def daily_quality(neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
         """Measure the quality of the vectors, at 02:35 UTC."""
+        counts = neo4j.with_queue(lambda queue, _: queue.admin.counts())
+        if not counts[JobStatus.COMPLETED]:
+            return dg.SkipReason("nothing is embedded yet")
         return dg.RunRequest()
 
     return daily_quality

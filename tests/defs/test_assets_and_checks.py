@@ -191,6 +191,9 @@ def test_lineage_leads_from_the_entities_over_their_vectors_to_the_index(
         "entity_vector_index": {"entity_embeddings"},
         "embed_queue_metrics": set(),
         "operator_actions": set(),
+        "embedding_plan": {"entity_embeddings"},
+        "embedding_quality": {"entity_embeddings"},
+        "embed_cutover": set(),
         "embed_drains": set(),
         "queue_metrics_history": {"embed_queue_metrics", "entity_embeddings", "embed_drains"},
     }

@@ -104,8 +104,10 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
     made = [name_of(thing) for thing in made_by_settings()]
 
     assert {name for _, name in made} == {
+        "cutover_gates",
         "daily_history",
         "daily_quality",
+        "embed_cutover",
         "embed_drains",
         "embed_health",
         "embed_queue_metrics",

@@ -268,5 +268,5 @@ async def test_m95_every_driver_of_a_drain_comes_from_the_resource(
     result = await deployment.run("drain_embed_queue", {"linger_seconds": 0})
 
     assert result.success
-    # Its own, and that of its heartbeat.
-    assert len(opened) == 2
+    # The one that asks which model is live, its own, and that of its heartbeat.
+    assert len(opened) == 3
