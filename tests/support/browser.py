@@ -84,7 +84,7 @@ class DagsterPages:
         self._open(f"/runs/{run_id}", self.page.get_by_text("RUN_SUCCESS", exact=True))
 
     def lineage(self, asset: str) -> None:
-        self._open(f"/assets/{asset}?view=lineage", self.page.get_by_text("Latest event"))
+        self._open(f"/assets/{asset}?view=lineage", self.page.get_by_text("graph_entities"))
 
     def keep(self, name: str) -> Path:
         """Keep a picture of what is seen now."""
