@@ -99,6 +99,7 @@ DRAIN_COLUMNS: Final = (
     "config_requests_at_once",
     "config_jobs_per_request",
     "config_jobs_per_lease",
+    "config_queue",
 )
 """The columns that docs/history.md explains."""
 

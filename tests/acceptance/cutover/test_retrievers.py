@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ from embed_pipeline.operations import cutover
 from tests.acceptance.cutover.conftest import NEW_LENGTH, OLD_LENGTH, Deployment, text_of
 from tests.clients.packages import python_with_clients
 from tests.conftest import TestServer
+from tests.support.project import ROOT
 
-SCRIPT = Path(__file__).parent.parent / "clients" / "scripts" / "follow.py"
+SCRIPT = ROOT / "tests" / "clients" / "scripts" / "follow.py"
 
 
 @pytest.mark.parametrize("library", ["graphrag", "langchain"])
@@ -28,7 +28,7 @@ async def test_m131_retrievers_follow_a_cutover_and_its_rollback(
         str(SCRIPT),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert client.stdin is not None
     assert client.stdout is not None
