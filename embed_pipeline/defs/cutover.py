@@ -9,6 +9,7 @@ from pydantic import Field
 
 from embed_pipeline.defs.border import guarded, op
 from embed_pipeline.defs.config import RunConfig
+from embed_pipeline.defs.job_filters import WORD
 from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
@@ -30,10 +31,12 @@ class StartConfig(RunConfig):
     model: str | None = Field(
         default=None,
         max_length=128,
+        pattern=WORD,
         description="The other model; empty is that of the settings (EMBEDDING_MODEL).",
     )
     provider: str | None = Field(
         default=None,
+        max_length=16,
         pattern="^(openai|local|local-fast|mock)$",
         description="Who makes its vectors: openai, local, local-fast or mock; empty is whoever "
         "is known to have the model.",

@@ -69,6 +69,7 @@ class DrainConfig(RunConfig):
 
     queue: str | None = Field(
         default=None,
+        max_length=64,
         pattern=f"^{QUEUE_NAME}$",
         description="The queue beside the live one, while a cut-over is under way (cutover_status "
         "names it); empty is the live one.",

@@ -95,6 +95,19 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "m" * 129,
     ),
     "EMBEDDING_RATE_LIMIT_NAME": (" ", "a b", "a\n", "a/b", "ä", "a" * 65),
+    **dict.fromkeys(
+        ("EMBEDDING_PRICE_USD_PER_MILLION", "EMBED_CONFIRM_USD"),
+        (" ", "-1", "1000001", "much", "nan", "inf", "1,5", "$1", "1_000", "１"),
+    ),
+    **dict.fromkeys(
+        ("EMBED_BUDGET_USD_PER_DAY", "EMBED_BUDGET_USD_PER_MONTH"),
+        (" ", "0", "-1", "1000001", "much", "nan", "inf", "1,5", "$1", "1_000", "１"),
+    ),
+    **dict.fromkeys(
+        ("EMBED_BUDGET_TOKENS_PER_DAY", "EMBED_BUDGET_TOKENS_PER_MONTH"),
+        (" ", "0", "-1", "100000000001", "many", "nan", "1.5", "1e6", "1_000", "１"),
+    ),
+    "EMBED_QUALITY_LEAVE_OUT": ("a\n", "\x1b[31m", "a" * 1001),
     "EMBED_QUEUE": (" ", "Acme", "1st", "_a", "a-b", "a b", "a`b", "a\n", "ä", "a" * 32),
     "EMBED_ENTITY_TEMPLATE": (
         " ",
@@ -133,6 +146,16 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     ),
     "EMBEDDING_MODEL": ("text-embedding-3-large", "BAAI/bge-m3", "name:tag"),
     "EMBEDDING_RATE_LIMIT_NAME": ("default", "OpenAI.project-7", "a" * 64),
+    **dict.fromkeys(
+        ("EMBEDDING_PRICE_USD_PER_MILLION", "EMBED_CONFIRM_USD"), ("0", "0.02", "1000000")
+    ),
+    **dict.fromkeys(
+        ("EMBED_BUDGET_USD_PER_DAY", "EMBED_BUDGET_USD_PER_MONTH"), ("0.000001", "5", "1000000")
+    ),
+    **dict.fromkeys(
+        ("EMBED_BUDGET_TOKENS_PER_DAY", "EMBED_BUDGET_TOKENS_PER_MONTH"), ("1", "100000000000")
+    ),
+    "EMBED_QUALITY_LEAVE_OUT": ("MENTIONS", "MENTIONS, SAME AS", "é"),
     "EMBED_QUEUE": ("default", "acme", "tenant_42", "a" * 31),
     "EMBED_ENTITY_TEMPLATE": (
         *("{title}", "{title}: {abstract}", "{{literal}} {a}", "{first name} {a.b} {título}"),

@@ -22,10 +22,11 @@ RIGHTS = [
 ]
 STORE = ROOT / "embed_pipeline/store"
 BY_ADMINISTRATORS = {
-    *("cypher/trigger.py", "cypher/sample.py"),
+    *("cypher/trigger.py", "cypher/sample.py", "cypher/alias.py"),
     *("schema/objects.py", "schema/installation.py"),
 }
-"""Statements of ``init`` and of the sample graph; the user of the queue runs none of them."""
+"""Statements of ``init``, of the sample graph and of a cut-over, which also makes indexes; of these
+the user of the queue runs none that changes anything."""
 STATEMENTS = "\n".join(
     path.read_text()
     for path in sorted(STORE.rglob("*.py"))
