@@ -18,6 +18,9 @@ from embed_pipeline.store.queue import Queue
 
 BOOT: Final = uuid.uuid4().hex
 """A new process is a new start of the deployment; only its sensors see this."""
+BOOTS: Final = 16
+"""Processes that are remembered: two daemons, or several code servers, take turns with the ticks,
+and their turns are no new starts."""
 REQUEST_TAG: Final = "embed_pipeline/recovery"
 """Tells the run that the sensor has requested from those of others."""
 WHY_TAG: Final = "embed_pipeline/recovery_because"
@@ -100,7 +103,8 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
         if not interval:
             return dg.SkipReason("recovery is off (EMBED_JOB_RECOVERY_INTERVAL=0)")
         memory, now = upkeep.memory_of(context.cursor), upkeep.now_ms()
-        is_start = memory.get("boot") != BOOT
+        boots = memory.get("boots", [])
+        is_start = BOOT not in boots
         left = memory.get("at", 0) + period - now
         # What is due before the next tick is looked at now. More than a period is left only when
         # the clock was set back.
@@ -116,7 +120,8 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
             request = {"token": uuid.uuid4().hex, "at": now, "why": decision.why}
             tags = {REQUEST_TAG: request["token"], WHY_TAG: decision.why}
             requests = [dg.RunRequest(tags=tags)]
-        known = {"boot": BOOT, "at": now, "said": decision.said, "request": request}
+        boots = [*(boot for boot in boots if boot != BOOT), BOOT][-BOOTS:]
+        known = {"boots": boots, "at": now, "said": decision.said, "request": request}
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else decision.said,

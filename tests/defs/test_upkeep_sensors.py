@@ -194,6 +194,22 @@ async def test_m4_before_the_next_look_is_due_a_tick_says_when_it_is(
     )
 
 
+async def test_m90_processes_that_take_turns_are_one_start_each(
+    deployment: Deployment, started: SensorUnderTest, now: Now, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two daemons, or several code servers; else every tick would be a new start."""
+    first, turns = module.BOOT, []
+    for boot in ("another process", first, "another process", first):
+        monkeypatch.setattr(module, "BOOT", boot)
+        now.advance(INTERVAL)
+        data = await started.tick()
+        turns.append(why(data))
+        if data.run_requests:
+            given_run(deployment, data, Status.SUCCESS)
+
+    assert turns == [[START], [], [], []]
+
+
 async def test_a_restart_requests_a_recovery_at_once_whatever_the_cursor_says(
     started: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
