@@ -24,6 +24,8 @@ from embed_pipeline.store.connection import Driver
 CUTOVER: Final = "embed_cutover"
 GROUP: Final = "embed_queue"
 
+NO_CANDIDATE: Final = "no cut-over is under way"
+
 
 class StartConfig(RunConfig):
     """Which model is to be filled beside the live one."""
@@ -206,18 +208,19 @@ def cutover_checks(queue: str) -> dg.AssetChecksDefinition:
     def cutover_gates(
         context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
     ) -> Iterator[dg.AssetCheckResult]:
-        """Look at the gates of the candidate now; without one there is nothing to look at."""
+        """Look at the gates of the candidate now; without one nothing is red."""
         _, gates = neo4j.run_as_set(_look)
-        for gate in gates:
+        found = {gate.name: gate for gate in gates}
+        for key in context.selected_asset_check_keys:
+            gate = found.get(key.name, Gate(key.name, passed=True, detail=NO_CANDIDATE))
             evaluation = _evaluation(gate, queue)
-            if evaluation.asset_check_key in context.selected_asset_check_keys:
-                yield dg.AssetCheckResult(
-                    asset_key=evaluation.asset_key,
-                    check_name=evaluation.check_name,
-                    passed=evaluation.passed,
-                    description=evaluation.description,
-                    metadata=dict(evaluation.metadata),
-                )
+            yield dg.AssetCheckResult(
+                asset_key=evaluation.asset_key,
+                check_name=evaluation.check_name,
+                passed=evaluation.passed,
+                description=evaluation.description,
+                metadata=dict(evaluation.metadata),
+            )
 
     return cutover_gates
 
