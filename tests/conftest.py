@@ -30,6 +30,8 @@ def pytest_configure() -> None:
     show the logs of a run would inherit that and never end.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Whoever starts the tests with nohup means them, not what they start.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)

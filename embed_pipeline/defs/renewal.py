@@ -14,6 +14,8 @@ from embed_pipeline.defs.checks import key_of
 from embed_pipeline.domain.health import Verdict
 
 KNOWN: Final = "checks"
+LATEST: Final = 10
+"""Materializations among which that of a run is looked for: readings come a minute apart."""
 NEWS_EVERY: Final = timedelta(hours=1)
 """What has not changed is reported again so often, so that nobody takes it for forgotten."""
 
@@ -70,6 +72,9 @@ def _hidden(
 
 
 def _made_by_a_run(instance: dg.DagsterInstance, asset: dg.AssetKey) -> float:
-    """When a run has materialized an asset; 0 if the last one who did was a sensor."""
-    event = instance.get_latest_materialization_event(asset)
-    return event.timestamp if event is not None and event.run_id else 0.0
+    """When a run has materialized an asset lately; 0 if none has.
+
+    A sensor may have done so since: the reports of before the run are covered up all the same.
+    """
+    latest = instance.fetch_materializations(asset, limit=LATEST).records
+    return next((record.timestamp for record in latest if record.run_id), 0.0)

@@ -143,9 +143,11 @@ class Operators:
         """Run the recovery query of the requirements."""
 
         async def work(tx: AsyncManagedTransaction) -> None:
-            expired = await rows_of(tx, LOCK_EXPIRED)
-            # Before the commit: what may have been edited is known, whatever becomes of it.
-            self.log("edit", ids=[row["x"] for row in expired])
+            await rows_of(tx, LOCK_EXPIRED)
+            # Before the commit: what may be edited is known, whatever becomes of it. All in work:
+            # their query reads the clock anew, and leases expire between two statements.
+            held = await rows_of(tx, "MATCH (job:EmbedProcessing) RETURN job.id AS x")
+            self.log("edit", ids=[row["x"] for row in held])
             await tx.run(REQUIRED_RECOVERY)
 
         await self._until_answered("by hand", lambda: self._in_session(work))
