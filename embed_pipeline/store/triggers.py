@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 
-from neo4j import Record, exceptions as neo4j_errors
+from neo4j import Record
+from neo4j import exceptions as neo4j_errors
 
 from embed_pipeline.domain.errors import ApocMissingError
 from embed_pipeline.domain.keys import LARGEST_EXACT, MAX_KEY_LENGTH
+from embed_pipeline.store import cypher_trigger as cypher
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.cypher import trigger as cypher
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.naming import for_queue, for_shape, name_for
 
@@ -29,7 +30,6 @@ class TriggerState:
     """False where this user may not look at triggers."""
 
 
-ACTIVE: Final = TriggerState(is_installed=True, is_active=True, is_other=False)
 NO_TRIGGER: Final = TriggerState(is_installed=False, is_active=False, is_other=False)
 
 
@@ -78,12 +78,10 @@ class Neo4jTriggers:
         return False
 
     async def inspect(self) -> TriggerState:
-        """Say whether the trigger is installed and running; one question where all is well."""
+        """Say whether the trigger is installed and running."""
         try:
-            active = await self._run(self.database.name, cypher.ACTIVE_TRIGGER, name=self._name)
-            if any(self._is_ours(record) for record in active):
-                return ACTIVE
             every = await self._run(_SYSTEM, cypher.SHOW_TRIGGER, database=self.database.name)
+            active = await self._run(self.database.name, cypher.ACTIVE_TRIGGER, name=self._name)
         except ApocMissingError:
             return NO_TRIGGER
         except neo4j_errors.Forbidden:
@@ -92,7 +90,7 @@ class Neo4jTriggers:
         is_installed = any(self._is_ours(record) for record in installed)
         return TriggerState(
             is_installed=is_installed,
-            is_active=False,
+            is_active=is_installed and any(self._is_ours(record) for record in active),
             is_other=bool(installed) and not is_installed,
         )
 
@@ -109,7 +107,7 @@ class Neo4jTriggers:
         shape = self.config.shape
         return {
             "label": shape.label,
-            "watched": [*shape.text, shape.version, shape.valid_to, *filter(None, [shape.order])],
+            "watched": [*shape.text, shape.version, shape.valid_to],
             "model": self.model,
             "max_attempts": self.config.max_attempts,
             "longest": MAX_KEY_LENGTH,

@@ -1,1 +1,0 @@
-"""The ``embed-pipeline`` command: a module per group of commands."""

@@ -1,1 +1,0 @@
-"""Every statement of the queue, as named constants."""
