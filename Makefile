@@ -43,7 +43,7 @@ quick: setup ## Lint, types, unit tests and the contract of the queue on the fak
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types quick-tests
 
 quick-tests: setup
-	@$(BIN)/python -m pytest -q tests/unit tests/contract tests/test_architecture.py -k "not 2026 and not second_queue"
+	@$(BIN)/python -m pytest -q tests/unit tests/contract tests/repository/test_architecture.py -k "not 2026 and not second_queue"
 
 # Large samples of what rarely changes; CI keeps a small one of each.
 proof: setup ## What CI leaves out, before a release: half an hour
@@ -53,16 +53,16 @@ proof: setup ## What CI leaves out, before a release: half an hour
 
 # What takes too long for every change; docs/guarantees.md says what each one shows.
 chaos: setup ## Break everything at random: SEED=1 for one run, else five
-	@exec $(BIN)/python -m tests.chaos --seeds $(or $(SEED),1$(comma)2$(comma)3$(comma)4$(comma)5)
+	@exec $(BIN)/python -m tests.proof.chaos --seeds $(or $(SEED),1$(comma)2$(comma)3$(comma)4$(comma)5)
 
 model: setup ## Check the large model of the protocol exhaustively
-	@exec $(BIN)/python -m tests.model
+	@exec $(BIN)/python -m tests.proof.model
 
 mutants: setup ## Remove guards one at a time and see the tests go red
 	@exec $(BIN)/python -m scripts.mutants
 
 soak: setup ## Let everything run for MINUTES=60 and look for what grows
-	@exec $(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60)
+	@exec $(BIN)/python -m tests.proof.soak --minutes $(or $(MINUTES),60)
 
 audit: setup ## Look for known holes in the locked packages
 	@exec $(BIN)/python -m scripts.audit
@@ -75,7 +75,9 @@ bench-quick: setup ## The same in three minutes, with less to go by
 
 lock: setup ## Renew requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-strip-extras --all-extras --group dev \
+		--no-emit-index-url --no-strip-extras --group dev \
+		--extra server --extra local --extra notebooks \
+		--extra postgres --extra celery --extra kubernetes \
 		--custom-compile-command "make lock" pyproject.toml --output-file requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-strip-extras --custom-compile-command "make lock" \

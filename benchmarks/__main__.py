@@ -33,9 +33,9 @@ from benchmarks.simulation import compare
 from benchmarks.simulation.costs import FILE
 from benchmarks.simulation.measuring import cost_of_index, costs_of
 from benchmarks.table import HEAD, Line, verdict
-from embed_pipeline.local.config import Memory
-from embed_pipeline.local.neo4j_server import Neo4jServer
-from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.devserver.config import Memory
+from embed_pipeline.devserver.neo4j_server import Neo4jServer
+from embed_pipeline.devserver.temporary import temporary_server
 from embed_pipeline.store.connection import Connection
 from tests.conftest import TestServer
 

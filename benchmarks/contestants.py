@@ -17,9 +17,8 @@ from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.text import memento_text, recipe_of, render_for, text_hash
 from embed_pipeline.store.database import QuietList
 from embed_pipeline.worker.engine import Drain
-from embed_pipeline.worker.heartbeat import OpenStore
-from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.parts import Parts
+from embed_pipeline.worker.lease_keeper import OpenStore
+from embed_pipeline.worker.options import DrainOptions, Parts
 
 LEASE: Final = timedelta(minutes=5)
 UNLIMITED: Final = RateLimits(requests=1_000_000, interval=timedelta(seconds=1))

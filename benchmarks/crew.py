@@ -11,8 +11,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from benchmarks.site import Site, opened
+from embed_pipeline.operations.resident import set_loaded_modules_aside
 from embed_pipeline.store.connection import Connection
-from embed_pipeline.wiring import set_loaded_modules_aside
 
 Work = Callable[..., Awaitable[Any]]
 

@@ -23,15 +23,15 @@ from embed_pipeline.defs.runs import DRAIN_JOB
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.store.connection import Connection
 from tests.conftest import TestServer
-from tests.dagster_deployment import (
+from tests.proof.soak.sampling import rows_of, size
+from tests.support.dagster_deployment import (
     WORKER_TAG,
     Deployment,
     deployment,
     processes_of,
     worker_pid,
 )
-from tests.project import ROOT, make_project
-from tests.soak.sampling import rows_of, size
+from tests.support.project import ROOT, make_project
 
 LATENCY: Final = 0.05
 IDLE_SECONDS: Final = 60

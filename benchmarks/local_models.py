@@ -20,7 +20,7 @@ from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.domain.text import render_for
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.embedding.local import open_local
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 LANGUAGES: Final = ("en", "de")
 QUESTIONS: Final = Path(__file__).with_name("questions.toml")

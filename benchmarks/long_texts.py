@@ -20,8 +20,8 @@ from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.store.connection import Connection
 from embed_pipeline.worker.engine import Drain
-from embed_pipeline.worker.parts import Parts
-from tests.project import ROOT
+from embed_pipeline.worker.options import Parts
+from tests.support.project import ROOT
 
 SHORT: Final = 20_000
 LONG: Final = 80
@@ -134,8 +134,8 @@ def _scans(connection: Connection) -> dict[str, Any]:
 def _scanned() -> dict[str, Any]:
     """In the process that scans."""
     import embed_pipeline.definitions  # noqa: F401 - as the code server has
-    from embed_pipeline import wiring
-    from embed_pipeline.scanning import Scan
+    from embed_pipeline.operations import wiring
+    from embed_pipeline.operations.scan import Scan
     from embed_pipeline.settings import load_settings
     from embed_pipeline.store.connection import open_driver
 

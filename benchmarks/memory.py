@@ -20,8 +20,8 @@ from benchmarks.table import Line, at_most
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Connection
-from tests.openai_server import KEY
-from tests.project import ROOT
+from tests.support.openai_server import KEY
+from tests.support.project import ROOT
 
 DIMENSIONS: Final = (1_536, 3_072)
 JOBS: Final = 100_000
@@ -89,7 +89,7 @@ def _drain(environment: dict[str, str]) -> dict[str, Any]:
 async def _drained() -> dict[str, Any]:
     """In the process of the drain."""
     import embed_pipeline.definitions  # noqa: F401 - every run loads it
-    from embed_pipeline import wiring
+    from embed_pipeline.operations import wiring
     from embed_pipeline.settings import load_settings
 
     settings = load_settings()

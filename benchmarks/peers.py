@@ -18,8 +18,8 @@ from benchmarks.plan import Plan
 from benchmarks.site import Site, on_site
 from benchmarks.table import Goal, Line, at_least, per_second, ratios
 from embed_pipeline.store.connection import Connection
-from tests.postgres import running_postgres
-from tests.redis_server import running_redis
+from tests.support.postgres import running_postgres
+from tests.support.redis_server import running_redis
 
 AHEAD: Final = at_least(1)
 Peer = Callable[[str, int], float]

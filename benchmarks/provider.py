@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from benchmarks.site import BATCH, DIMENSIONS, pool
 from embed_pipeline.domain.vector import vector_of
-from tests.openai_server import OpenAIServer, openai_server
+from tests.support.openai_server import OpenAIServer, openai_server
 
 
 @contextmanager

@@ -14,14 +14,13 @@ from benchmarks.plan import Plan
 from benchmarks.profiled import ProfiledDatabase
 from benchmarks.site import DELETE_JOBS, MODEL, Site, opened
 from benchmarks.table import Line, at_most
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import LeasedJob, NewJob
+from embed_pipeline.domain.job import JobFilter, LeasedJob, NewJob
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.store.connection import Connection
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.metrics import Neo4jQueueMetrics
 from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
-from embed_pipeline.store.reconciling import Neo4jReconciler
+from embed_pipeline.store.scan import Neo4jReconciler
 
 BATCH: Final = 100
 TURNS: Final = 24

@@ -20,7 +20,7 @@ from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Connection, open_driver
 from embed_pipeline.store.queue import Queue, open_queue
-from embed_pipeline.store.schema_objects import ENTITY_VECTOR_INDEX_NAME
+from embed_pipeline.store.schema.objects import ENTITY_VECTOR_INDEX_NAME
 
 MODEL: Final = "benchmark"
 DIMENSIONS: Final = 1536

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
         TransitionRefusedError,
         UnreachableError,
     )
-    from embed_pipeline.domain.filters import JobFilter
     from embed_pipeline.domain.identity import Embedding
-    from embed_pipeline.domain.job import Job, JobStatus, NewJob
+    from embed_pipeline.domain.job import Job, JobFilter, JobStatus, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
@@ -57,9 +56,9 @@ _HOMES = {
         "TransitionRefusedError",
         "UnreachableError",
     ),
-    "domain.filters": ("JobFilter",),
     "domain.identity": ("Embedding",),
     "domain.job": (
+        "JobFilter",
         "Job",
         "JobStatus",
         "NewJob",

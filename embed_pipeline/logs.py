@@ -4,8 +4,7 @@ import logging
 from types import TracebackType
 from typing import Final
 
-from embed_pipeline.domain.printable import one_line
-from embed_pipeline.domain.redact import redact, stack_of
+from embed_pipeline.domain.redact import one_line, redact, stack_of
 from embed_pipeline.settings.secrets import known_secrets
 
 LOGGER: Final = "embed_pipeline"

@@ -1,6 +1,5 @@
 """The queue's figures for Prometheus, read when somebody asks."""
 
-import asyncio
 import logging
 import threading
 import time
@@ -11,16 +10,16 @@ from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory, SchemaError
 from embed_pipeline.domain.figures import Figures, coverage_figures, queue_figures
 from embed_pipeline.domain.health import Objectives, Reading, examine
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
-from embed_pipeline.domain.prices import cost_of
 from embed_pipeline.loopback_server import LoopbackServer, serve_on_loopback
-from embed_pipeline.reading import objectives, read_everything
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
+from embed_pipeline.operations.reading import objectives, read_everything
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import connected
 
@@ -69,6 +68,7 @@ COUNTERS: Final = {
     "requests": "Requests to the provider.",
     "requests_limited": "Requests that the provider refused as too many.",
     "tokens": "Tokens that the provider has counted.",
+    "cost_usd": "Dollars that they cost, at the price of the time.",
     "cache_hits": "Texts whose vector was known already.",
 }
 """The events that are counted since the installation, under their own names."""
@@ -88,10 +88,11 @@ def families(reading: Reading, wanted: Objectives) -> Iterator[Metric]:
     )
     info.add_metric(list(labels.values()), 1)
     yield info
-    if (price := cost_of(reading.model, 1)) is not None:
-        yield _gauge("token_price_usd", "What the provider charges for one token.", price)
+    if (price := reading.price.usd_per_million) is not None:
+        meaning = "What the provider charges for one token."
+        yield _gauge("token_price_usd", meaning, price / 1_000_000)
     if reading.metrics is not None:
-        yield from _of_queue(reading.metrics, queue_figures(reading.metrics, model=reading.model))
+        yield from _of_queue(reading.metrics, queue_figures(reading.metrics))
     if reading.coverage is not None:
         yield from _of_coverage(reading.coverage)
     checks = GaugeMetricFamily(
@@ -110,6 +111,8 @@ def _of_queue(metrics: QueueMetrics, figures: Figures) -> Iterator[Metric]:
     yield _labelled("failed_jobs", "Failed jobs by category of their error.", "category", kinds)
     for figure, (name, meaning) in GAUGES.items():
         yield _gauge(name, meaning, figures[figure])
+    meaning = "Share of the fullest budget that is used; 0 where none is set."
+    yield _gauge("budget_used_ratio", meaning, figures["budget_used_percent"] / 100)
     window = metrics.window.total_seconds()
     rates = {
         ended: figures[f"{ended}_in_window"] / window
@@ -223,7 +226,7 @@ def read(settings: Settings) -> Reading:
         async with connected(wiring.connection(settings)) as driver:
             return await read_everything(driver, settings)
 
-    return asyncio.run(work())
+    return finish(work())
 
 
 def serve(settings: Settings, *, port: int) -> tuple[LoopbackServer, threading.Thread]:

@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 
 from jgo.maven import MavenContext
 
-from embed_pipeline.local.jar_lock import LOCK_FILE, Jar
-from embed_pipeline.local.maven import download
+from embed_pipeline.devserver.jar_lock import LOCK_FILE, Jar
+from embed_pipeline.devserver.maven import download
 
 TESTS = Path(__file__).parents[1] / "tests"
 

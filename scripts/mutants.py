@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.devserver.temporary import temporary_server
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "mutants.toml"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from starlette.responses import Response
 
-from embed_pipeline.local.temporary import temporary_server
-from tests.browser import DagsterPages, browser, find_chromium
+from embed_pipeline.devserver.temporary import temporary_server
 from tests.conftest import TestServer
-from tests.dagster_deployment import Deployment, deployment
-from tests.openai_server import failure, openai_server
-from tests.project import ROOT, make_project
+from tests.support.browser import DagsterPages, browser, find_chromium
+from tests.support.dagster_deployment import Deployment, deployment
+from tests.support.openai_server import failure, openai_server
+from tests.support.project import ROOT, make_project
 
 PICTURES = ROOT / "docs" / "images"
 METRICS = "embed_queue_metrics"

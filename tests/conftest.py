@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.local.config import Memory
-from embed_pipeline.local.jar_lock import read_lock
-from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.devserver.config import Memory
+from embed_pipeline.devserver.jar_lock import read_lock
+from embed_pipeline.devserver.temporary import temporary_server
 from embed_pipeline.store.connection import Connection, open_driver
-from tests.queue_harness import Neo4jUnderTest
+from tests.support.queue_harness import Neo4jUnderTest
 
 OWN_PREFIXES = ("EMBED_", "EMBEDDING_", "NEO4J_", "OPENAI_", "DAGSTER_HOME")
 TEST_SERVER = "NEO4J_TEST_"

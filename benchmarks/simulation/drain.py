@@ -14,9 +14,9 @@ from benchmarks.simulation.life import Life, World
 from embed_pipeline.domain.embedding import RequestLimits
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.rate_window import hold, take
-from embed_pipeline.worker.heartbeat import LEASES_PER_BEAT
+from embed_pipeline.worker.chores import JOBS_PER_RECOVERY
 from embed_pipeline.worker.intake import LEASES_BETWEEN_SUSPECTS
-from embed_pipeline.worker.recovery import JOBS_PER_RECOVERY
+from embed_pipeline.worker.lease_keeper import LEASES_PER_BEAT
 from embed_pipeline.worker.settling import ROWS_PER_WRITE
 
 SECOND_MS: Final = 1_000

@@ -9,7 +9,7 @@ from random import Random
 
 from benchmarks.simulation.scenario import Scenario
 from embed_pipeline.domain.fairness import SUSPECTS_AT_ONCE, Lane, suspects_first
-from embed_pipeline.domain.lifecycle import Retry, after_expiry
+from embed_pipeline.domain.lifecycle import GiveBack, Retry, after_expiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +197,8 @@ class Jobs:
                 self.deaths[taken.death].first = now
             if isinstance(decision, Retry):
                 self._delay(back, now + decision.delay.total_seconds())
+            elif isinstance(decision, GiveBack):
+                self._enter(replace(back, attempts=back.attempts - 1))
             else:
                 self._give_up(back, now)
         return limit - left

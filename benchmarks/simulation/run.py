@@ -93,7 +93,7 @@ def _shares(database: Database, drains: list[Drain], seconds: float) -> dict[str
     scenario, tally = database.scenario, database.tally
     limits = scenario.provider.limits
     intervals = seconds / limits.interval.total_seconds()
-    asked = [tally.requests / (limits.requests * intervals)]
+    asked = [] if limits.requests is None else [tally.requests / (limits.requests * intervals)]
     if limits.tokens is not None:
         tokens = (tally.texts * scenario.provider.tokens_per_text) / (limits.tokens * intervals)
         asked.append(tokens)
@@ -101,7 +101,7 @@ def _shares(database: Database, drains: list[Drain], seconds: float) -> dict[str
     shares = {
         "processors of Neo4j": database.cores.seconds_worked / (scenario.cores * seconds),
         "mutex of the leases": tally.mutex_needed / seconds,
-        "rate limit": max(asked),
+        "rate limit": max(asked, default=0.0),
         "node of the rate limit": tally.limiter_needed / seconds,
         "vector index": tally.index_needed / seconds,
         "latency of the provider": tally.request_seconds / (places * seconds),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from benchmarks.contestants import UNLIMITED
-from embed_pipeline.domain.backoff import RetryPolicy
+from embed_pipeline.domain.lifecycle import RetryPolicy
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.worker.options import DrainOptions
 

@@ -1,7 +1,7 @@
 // What a database user of the queue needs on Neo4j Enterprise or Aura, and nothing more.
 //
 // Community Edition has no roles: there every user may do everything, and this file does not run.
-// It could not be tried on Enterprise here; tests/security/test_rights.py checks that it names what
+// It could not be tried on Enterprise here; tests/hostile/security/test_rights.py checks that it names what
 // the statements of the project use, no more and no less, and that Neo4j can read it.
 //
 // 1. An administrator runs "embed-pipeline init", with --with-triggers if triggers are wanted: it
@@ -32,8 +32,8 @@ GRANT CREATE NEW PROPERTY NAME ON DATABASE neo4j TO embed_pipeline;
 GRANT MATCH {name, version, validTo, entityType, observations, embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at} ON GRAPH neo4j NODES Entity TO embed_pipeline;
 GRANT SET PROPERTY {embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at, _embed_lock} ON GRAPH neo4j NODES Entity TO embed_pipeline;
 
-// The queue is its own.
-GRANT MATCH {*} ON GRAPH neo4j NODES EmbedJob, EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit, EmbedSchema TO embed_pipeline;
+// The queue is its own. A cut-over to another model makes and drops indexes: like init it is the administrator's.
+GRANT MATCH {*} ON GRAPH neo4j NODES EmbedJob, EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit, EmbedAlias, EmbedSchema TO embed_pipeline;
 GRANT SET PROPERTY {*} ON GRAPH neo4j NODES EmbedJob, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit TO embed_pipeline;
 GRANT CREATE ON GRAPH neo4j NODES EmbedJob, EmbedLimiter, EmbedCoverage, EmbedAudit TO embed_pipeline;
 GRANT DELETE ON GRAPH neo4j NODES EmbedJob, EmbedAudit TO embed_pipeline;

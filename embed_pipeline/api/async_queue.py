@@ -65,7 +65,7 @@ class AsyncQueue(Operations):
         Raises:
             ConfigurationError: lists every setting that cannot be used.
         """
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
         from embed_pipeline.settings import load_settings
         from embed_pipeline.store.connection import open_driver
 
@@ -116,7 +116,7 @@ class AsyncQueue(Operations):
         if tx is None:
             return await super().enqueue_many(entities, priority=priority, force=force)
         from embed_pipeline.store.database import QueueTransaction, Transaction
-        from embed_pipeline.store.enqueueing import enqueueing_entities
+        from embed_pipeline.store.enqueue import enqueueing_entities
         from embed_pipeline.store.steps import run
 
         config = self.store.config

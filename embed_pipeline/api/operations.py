@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import SchemaError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.selecting import jobs_for, to_retry
+from embed_pipeline.domain.job import JobFilter
+from embed_pipeline.operations.selection import jobs_for, to_retry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.results import Beat, BulkReport, Hit, RecoveredJob
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue as Store
-    from embed_pipeline.store.schema_state import InstallReport
-    from embed_pipeline.worker.heartbeat import OpenStore
+    from embed_pipeline.store.schema.state import InstallReport
+    from embed_pipeline.worker.lease_keeper import OpenStore
     from embed_pipeline.worker.report import DrainReport
 
 ACTOR: Final = "a Python program"
@@ -46,7 +46,7 @@ class Operations:
         actor: str,
         open_store: OpenStore | None = None,
     ) -> None:
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
 
         self.settings = settings
         self.driver = driver
@@ -62,7 +62,7 @@ class Operations:
             SchemaError: the database holds something that contradicts.
             ModelMismatchError: the queue belongs to another model, and ``change_model`` is false.
         """
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
 
         return await wiring.install_schema(
             self.driver, self.settings, change_model=change_model, operator=self.operator
@@ -80,9 +80,9 @@ class Operations:
 
     async def queue_status(self, *, window: timedelta = LATELY) -> QueueMetrics:
         """Every figure of the queue: jobs by state, ages, pause, breaker, throughput."""
-        from embed_pipeline import wiring
+        from embed_pipeline.operations.reading import read_metrics
 
-        return await wiring.read_metrics(await self.checked(), self.settings, window=window)
+        return await read_metrics(await self.checked(), self.settings, window=window)
 
     async def job_status(self, job_id: str) -> Job:
         """Everything about one job.
@@ -136,17 +136,17 @@ class Operations:
 
     async def recover(self, *, limit: int | None = None) -> list[RecoveredJob]:
         """Take expired leases away from workers that have gone silent."""
-        from embed_pipeline.recovering import recover_all
+        from embed_pipeline.operations.recovery import recover_all
 
         return await recover_all(await self.checked(), grace=self._grace, limit=limit)
 
     @property
     def _grace(self) -> timedelta:
-        return timedelta(milliseconds=self.settings.recovery_grace_ms)
+        return self.settings.recovery_grace
 
     async def scan(self, *, dry_run: bool = False) -> CoverageReport:
         """Compare every entity with its vector, and enqueue what does not fit."""
-        from embed_pipeline.scanning import Scan
+        from embed_pipeline.operations.scan import Scan
 
         scan = Scan.begin((await self.checked()).reconciler(self.settings.model))
         await scan.go_on(dry_run=dry_run)
@@ -165,7 +165,7 @@ class Operations:
 
         The question counts against the rate limit that all workers share, and waits for it.
         """
-        from embed_pipeline.searching import search_for
+        from embed_pipeline.operations.search import search_for
 
         queue = await self.checked(for_vectors=True)
         return await search_for(queue, self.settings, text, limit=limit)
@@ -182,7 +182,7 @@ class Operations:
         Cancelling it, or setting ``stop``, ends it in an orderly way: what is not done is given
         back. ``report.fault`` says whether nothing can work until somebody acts.
         """
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
 
         queue = await self.checked(for_vectors=True)
         await queue.identity.claim()
@@ -211,7 +211,7 @@ class Operations:
             SchemaError: the schema is missing, or ``for_vectors`` does not fit the model.
             ModelMismatchError: the queue belongs to another model.
         """
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
 
         if not self._is_checked or for_vectors:
             state = await wiring.inspect_schema(self.driver, self.settings)

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from embed_pipeline.api.operations import ACTOR, LATELY, Operations
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.operations.blocking import finish
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Iterable
+    from collections.abc import AsyncGenerator, Iterable
     from datetime import timedelta
     from types import TracebackType
 
     from neo4j import Driver, ManagedTransaction, Transaction
 
     from embed_pipeline.domain.coverage import CoverageReport
-    from embed_pipeline.domain.filters import JobFilter
     from embed_pipeline.domain.identity import Embedding
-    from embed_pipeline.domain.job import Job, NewJob
+    from embed_pipeline.domain.job import Job, JobFilter, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.ports import JobStore
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
     from embed_pipeline.settings import Settings
-    from embed_pipeline.store.schema_state import InstallReport
+    from embed_pipeline.store.schema.state import InstallReport
     from embed_pipeline.worker.report import DrainReport
-
-Result = TypeVar("Result")
 
 
 class Queue:
@@ -75,7 +71,7 @@ class Queue:
         Raises:
             ConfigurationError: lists every setting that cannot be used.
         """
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
         from embed_pipeline.settings import load_settings
         from embed_pipeline.store.connection import open_sync_driver
 
@@ -86,7 +82,7 @@ class Queue:
         return queue
 
     def _open(self, driver: Driver, settings: Settings, *, actor: str) -> None:
-        from embed_pipeline import wiring
+        from embed_pipeline.operations import wiring
         from embed_pipeline.store.sync_driver import as_async
 
         @asynccontextmanager
@@ -98,7 +94,7 @@ class Queue:
 
     def init(self, *, change_model: bool = False) -> InstallReport:
         """See ``AsyncQueue.init``."""
-        return _done(self._all.init(change_model=change_model))
+        return finish(self._all.init(change_model=change_model))
 
     def enqueue(
         self,
@@ -126,8 +122,8 @@ class Queue:
         call, in the same transaction.
         """
         if tx is None:
-            return _done(self._all.enqueue_many(entities, priority=priority, force=force))
-        from embed_pipeline.store.enqueueing import enqueueing_entities
+            return finish(self._all.enqueue_many(entities, priority=priority, force=force))
+        from embed_pipeline.store.enqueue import enqueueing_entities
         from embed_pipeline.store.steps import SyncTransaction, run_sync
 
         config, model = self._all.store.config, self._all.settings.model
@@ -138,63 +134,63 @@ class Queue:
 
     def queue_status(self, *, window: timedelta = LATELY) -> QueueMetrics:
         """See ``AsyncQueue.queue_status``."""
-        return _done(self._all.queue_status(window=window))
+        return finish(self._all.queue_status(window=window))
 
     def job_status(self, job_id: str) -> Job:
         """See ``AsyncQueue.job_status``."""
-        return _done(self._all.job_status(job_id))
+        return finish(self._all.job_status(job_id))
 
     def find_jobs(
         self, which: JobFilter | None = None, *, limit: int = 100, after: str | None = None
     ) -> list[Job]:
         """See ``AsyncQueue.find_jobs``."""
-        return _done(self._all.find_jobs(which, limit=limit, after=after))
+        return finish(self._all.find_jobs(which, limit=limit, after=after))
 
     def cancel(self, which: JobFilter, *, reason: str = "", preview: bool = False) -> BulkReport:
         """See ``AsyncQueue.cancel``."""
-        return _done(self._all.cancel(which, reason=reason, preview=preview))
+        return finish(self._all.cancel(which, reason=reason, preview=preview))
 
     def cancel_job(self, job_id: str, *, reason: str = "") -> None:
         """See ``AsyncQueue.cancel_job``."""
-        _done(self._all.cancel_job(job_id, reason=reason))
+        finish(self._all.cancel_job(job_id, reason=reason))
 
     def retry_failed(self, which: JobFilter, *, preview: bool = False) -> BulkReport:
         """See ``AsyncQueue.retry_failed``."""
-        return _done(self._all.retry_failed(which, preview=preview))
+        return finish(self._all.retry_failed(which, preview=preview))
 
     def release(self, owner: str) -> int:
         """See ``AsyncQueue.release``."""
-        return _done(self._all.release(owner))
+        return finish(self._all.release(owner))
 
     def find_expired(self, *, limit: int = 100) -> list[Job]:
         """See ``AsyncQueue.find_expired``."""
-        return _done(self._all.find_expired(limit=limit))
+        return finish(self._all.find_expired(limit=limit))
 
     def recover(self, *, limit: int | None = None) -> list[RecoveredJob]:
         """See ``AsyncQueue.recover``."""
-        return _done(self._all.recover(limit=limit))
+        return finish(self._all.recover(limit=limit))
 
     def scan(self, *, dry_run: bool = False) -> CoverageReport:
         """See ``AsyncQueue.scan``."""
-        return _done(self._all.scan(dry_run=dry_run))
+        return finish(self._all.scan(dry_run=dry_run))
 
     def pause(self) -> None:
         """See ``AsyncQueue.pause``."""
-        _done(self._all.pause())
+        finish(self._all.pause())
 
     def resume(self, *, close_breaker: bool = False) -> None:
         """See ``AsyncQueue.resume``."""
-        _done(self._all.resume(close_breaker=close_breaker))
+        finish(self._all.resume(close_breaker=close_breaker))
 
     def search(self, text: str, *, limit: int = 10) -> list[Hit]:
         """See ``AsyncQueue.search``."""
-        return _done(self._all.search(text, limit=limit))
+        return finish(self._all.search(text, limit=limit))
 
     def process_jobs(
         self, limit: int | None = None, *, max_time: timedelta | None = None
     ) -> DrainReport:
         """See ``AsyncQueue.process_jobs``; Ctrl-C ends it in an orderly way."""
-        return _done(self._all.process_jobs(limit, max_time=max_time))
+        return finish(self._all.process_jobs(limit, max_time=max_time))
 
     def close(self) -> None:
         """Close the driver, if it is the queue's own."""
@@ -211,13 +207,3 @@ class Queue:
         _traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _done(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run to the end; in a thread where an event loop runs already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, work).result()

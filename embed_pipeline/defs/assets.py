@@ -1,4 +1,4 @@
-"""What the project looks after, as Dagster sees it: entities, their vectors, and the queue."""
+"""What the project keeps about the queue, as Dagster sees it; ``graph`` has the entities."""
 
 from datetime import timedelta
 from typing import Final
@@ -6,64 +6,31 @@ from typing import Final
 import dagster as dg
 
 from embed_pipeline.defs.border import guarded
-from embed_pipeline.defs.metadata import SHOWN, of_actions, of_coverage, of_queue
+from embed_pipeline.defs.draining import DRAINS
+from embed_pipeline.defs.failures import of_reading
+from embed_pipeline.defs.metadata import SHOWN, of_actions
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.reading import read_everything
-from embed_pipeline.scanning import Scan
-from embed_pipeline.settings import Settings
-from embed_pipeline.store.queue import Queue
+from embed_pipeline.operations.reading import read_everything
 
 GROUP: Final = "knowledge_graph"
 QUEUE_GROUP: Final = "embed_queue"
 METRICS: Final = "embed_queue_metrics"
-EMBEDDINGS: Final = "entity_embeddings"
 INDEX: Final = "entity_vector_index"
 ACTIONS: Final = "operator_actions"
 MISSED_READINGS: Final = 5
 """So many readings may be late before the metrics count as stale."""
 
 
-def graph_assets(queue: str) -> tuple[dg.AssetSpec, dg.AssetsDefinition, dg.AssetSpec]:
-    """Entities, their vectors, and the index of those."""
-    graph_entities = dg.AssetSpec(
-        asset_key("graph_entities", queue),
-        group_name=GROUP,
+def drains_asset(queue: str) -> dg.AssetSpec:
+    """The asset of what each drain did."""
+    return dg.AssetSpec(
+        asset_key(DRAINS, queue),
+        group_name=QUEUE_GROUP,
         kinds={"neo4j"},
-        description="The entities of the knowledge graph. Written by its clients, never from here.",
+        description="What each drain did: a report at its end, without a run, so that the history "
+        "survives the pruning of runs.",
     )
-
-    @dg.asset(
-        key=asset_key(EMBEDDINGS, queue),
-        deps=[graph_entities],
-        group_name=GROUP,
-        kinds={"neo4j"},
-        config_schema={},
-    )
-    @guarded
-    def entity_embeddings(neo4j: Neo4jResource) -> dg.MaterializeResult:
-        """The vectors of the entities, and how well they cover them.
-
-        Materialize compares every entity with its vector and changes nothing. The sensor
-        reconcile_entities adds a reading after each of its scans, and every drain adds its report.
-        """
-
-        async def work(queue: Queue, settings: Settings) -> Scan:
-            scan = Scan.begin(queue.reconciler(settings.model))
-            await scan.go_on(dry_run=True)
-            return scan
-
-        return dg.MaterializeResult(metadata=of_coverage(neo4j.with_queue(work).report))
-
-    entity_vector_index = dg.AssetSpec(
-        asset_key(INDEX, queue),
-        deps=[entity_embeddings],
-        group_name=GROUP,
-        kinds={"neo4j"},
-        description="The vector index through which entities are found by meaning. Neo4j keeps it "
-        "in step with the vectors.",
-    )
-    return graph_entities, entity_embeddings, entity_vector_index
 
 
 def queue_metrics_asset(interval: timedelta, queue: str) -> dg.AssetsDefinition:
@@ -84,7 +51,7 @@ def queue_metrics_asset(interval: timedelta, queue: str) -> dg.AssetsDefinition:
         The sensor queue_metrics adds a reading every EMBED_METRICS_INTERVAL, without a run, so that
         the history survives the pruning of runs. Materialize takes a reading now.
         """
-        return dg.MaterializeResult(metadata=of_queue(neo4j.run(read_everything)))
+        return dg.MaterializeResult(metadata=of_reading(neo4j.run_as_set(read_everything)))
 
     return embed_queue_metrics
 

@@ -5,14 +5,15 @@ from typing import Any, Final
 
 import dagster as dg
 
-from embed_pipeline.defs.assets import EMBEDDINGS, INDEX, METRICS
+from embed_pipeline.defs.assets import INDEX, METRICS
 from embed_pipeline.defs.border import guarded
 from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.runs import EMBEDDINGS
 from embed_pipeline.domain.checks import CHECKS, Check, Severity, Subject
 from embed_pipeline.domain.health import Verdict
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.reading import examine_everything
+from embed_pipeline.operations.reading import examine_everything
 
 ASSETS: Final = {
     Subject.QUEUE: METRICS,
@@ -38,12 +39,10 @@ def health_checks(queue: str) -> dg.AssetChecksDefinition:
         context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
     ) -> Iterator[dg.AssetCheckResult]:
         """Look at everything now; the sensor queue_metrics reports the same without a run."""
-        _, verdicts = neo4j.run(examine_everything)
+        _, verdicts = neo4j.run_as_set(examine_everything)
         for verdict in verdicts:
-            facts = _facts(verdict, queue)
-            key = dg.AssetCheckKey(facts["asset_key"], facts["check_name"])
-            if key in context.selected_asset_check_keys:
-                yield dg.AssetCheckResult(**facts)
+            if key_of(verdict.check, queue) in context.selected_asset_check_keys:
+                yield dg.AssetCheckResult(**_facts(verdict, queue))
 
     return embed_health
 
@@ -51,6 +50,11 @@ def health_checks(queue: str) -> dg.AssetChecksDefinition:
 def evaluation(verdict: Verdict, queue: str) -> dg.AssetCheckEvaluation:
     """A verdict as an event that needs no run."""
     return dg.AssetCheckEvaluation(**_facts(verdict, queue))
+
+
+def key_of(check: Check, queue: str) -> dg.AssetCheckKey:
+    """The key of a check of a queue."""
+    return dg.AssetCheckKey(_asset_of(check, queue), check.name)
 
 
 def _asset_of(check: Check, queue: str) -> dg.AssetKey:
@@ -61,7 +65,8 @@ def _facts(verdict: Verdict, queue: str) -> dict[str, Any]:
     return {
         "check_name": verdict.check.name,
         "asset_key": _asset_of(verdict.check, queue),
-        "passed": bool(verdict.passed),
+        # What nobody could look at yet is nothing to worry about: its message says so.
+        "passed": verdict.passed is not False,
         "severity": SEVERITIES[verdict.severity],
         "description": as_markdown(verdict.message),
         "metadata": dict(verdict.figures),

@@ -1,32 +1,25 @@
 """The drain as a Dagster job: one op, one process, one report."""
 
 import asyncio
-import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline import wiring
-from embed_pipeline.defs.assets import EMBEDDINGS
 from embed_pipeline.defs.border import op
 from embed_pipeline.defs.config import RunConfig
-from embed_pipeline.defs.metadata import of_errors, plain
+from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell, side_of
 from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
-from embed_pipeline.history.keys import asset_key
-from embed_pipeline.settings.secrets import without_secrets
+from embed_pipeline.domain.queue_name import QUEUE_NAME
+from embed_pipeline.operations import wiring
 from embed_pipeline.worker.options import MOST_PER_LEASE, DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending
 from embed_pipeline.worker.stopping import stopped_by_signals
 
 DEFAULT_MINUTES: Final = 10
-SLACK: Final = timedelta(minutes=5)
-"""For the start of the process, the last requests and giving back."""
-
-logger = logging.getLogger(__name__)
 
 
 class DrainConfig(RunConfig):
@@ -74,6 +67,14 @@ class DrainConfig(RunConfig):
         "once can hold. Fewer let more drains lease side by side, and cost throughput.",
     )
 
+    queue: str | None = Field(
+        default=None,
+        max_length=64,
+        pattern=f"^{QUEUE_NAME}$",
+        description="The queue beside the live one, while a cut-over is under way (cutover_status "
+        "names it); empty is the live one.",
+    )
+
     def applied_to(self, options: DrainOptions) -> DrainOptions:
         """The deployment's options with what was asked for."""
         return replace(
@@ -97,10 +98,10 @@ def drain(
     """Lease, embed and complete jobs until nothing is left or the budget is used."""
     longest = timedelta(minutes=config.max_minutes) + SLACK
     mark_worker(context.instance, context.run_id, longest=longest)
-    report = asyncio.run(_drain(context, config, neo4j, embedder))
+    report, metadata = asyncio.run(_drain(context, config, neo4j, embedder))
     if report.fault:
-        figures = plain(report.as_dict())
-        raise dg.Failure(report.fault, metadata={**figures, **of_errors(report)})
+        raise dg.Failure(report.fault, metadata=metadata)
+    context.add_output_metadata(metadata)
     if report.ending is Ending.STOPPED:
         # Without it the run would end as a success.
         raise dg.DagsterExecutionInterruptedError
@@ -111,50 +112,18 @@ async def _drain(
     config: DrainConfig,
     neo4j: Neo4jResource,
     embedder: EmbedderResource,
-) -> DrainReport:
-    settings, stop = neo4j.settings, asyncio.Event()
+) -> tuple[DrainReport, dict[str, Any]]:
+    stop = asyncio.Event()
+    settings = await side_of(neo4j, config.queue)
+    options = config.applied_to(wiring.drain_options(settings))
     # Dagster's own handlers would strike anywhere in the loop or the driver.
     with stopped_by_signals(stop, context.log.info):
-        async with wiring.opened_drain(
-            settings,
-            embedder.open(settings),
-            owner=wiring.owner_of(context.run_id),
-            options=config.applied_to(wiring.drain_options(settings)),
-            stop=stop,
-        ) as (_, work):
-            try:
-                return await work.run()
-            finally:
-                key = asset_key(EMBEDDINGS, settings.queue)
-                _tell(context, config, work.report, key)
-
-
-def _tell(
-    context: dg.OpExecutionContext, config: DrainConfig, report: DrainReport, asset: dg.AssetKey
-) -> None:
-    """Attach the report to the run, and to the asset in a way that outlives the run."""
-    ending = report.ending or "an error cut it short"
-    figures, errors = plain(report.as_dict()), of_errors(report)
-    reason = f" ({figures['reason']})" if report.reason else ""
-    why = f". Errors: {without_secrets(report.why)}" if report.why else ""
-    context.log.info(
-        f"{report.completed} completed, {sum(report.failed.values())} failed, {report.retried} to "
-        f"be tried again, {report.released + report.given_back} given back; ended because "
-        f"{ending}{reason}{why}"
-    )
-    context.add_output_metadata({**figures, **errors})
-    context.instance.report_runless_asset_event(
-        dg.AssetMaterialization(
-            asset,
-            description=f"Drain {context.run_id}: {report.completed} completed; {ending}",
-            metadata={
-                **{f"drain_{name}": value for name, value in figures.items()},
-                **errors,
-                "drain_run_id": context.run_id,
-                "drain_config": config.model_dump(),
-            },
-        )
-    )
+        drain = opened_drain(context, neo4j, embedder, settings, options, stop=stop)
+        async with drain as (queue, work):
+            kept = neo4j.settings.queue
+            told = config.model_dump()
+            metadata = await run_and_tell(context, queue, work, kept_for=kept, config=told)
+            return work.report, metadata
 
 
 @dg.job(

@@ -5,10 +5,12 @@ from typing import Final
 
 import dagster as dg
 
-from embed_pipeline.defs.assets import EMBEDDINGS, METRICS, QUEUE_GROUP
+from embed_pipeline.defs.assets import METRICS, QUEUE_GROUP
 from embed_pipeline.defs.border import guarded
 from embed_pipeline.defs.describing import described
+from embed_pipeline.defs.draining import DRAINS
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.runs import EMBEDDINGS
 from embed_pipeline.history import tables
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.days import DAY, start_of
@@ -27,7 +29,7 @@ def history_asset(queue: str) -> dg.AssetsDefinition:
     @dg.asset(
         key=asset_key("queue_metrics_history", queue),
         partitions_def=dg.DailyPartitionsDefinition(start_date=FIRST_DAY, timezone="UTC"),
-        deps=[asset_key(METRICS, queue), asset_key(EMBEDDINGS, queue)],
+        deps=[asset_key(name, queue) for name in (METRICS, EMBEDDINGS, DRAINS)],
         group_name=QUEUE_GROUP,
         kinds={"parquet"},
         # A range of days is one run, also from the command line, where no daemon is at hand.

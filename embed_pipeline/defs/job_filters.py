@@ -9,14 +9,14 @@ from pydantic import Field
 
 from embed_pipeline.defs.border import op
 from embed_pipeline.defs.config import RunConfig
-from embed_pipeline.defs.metadata import ids
+from embed_pipeline.defs.metadata import ids, table
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.keys import MAX_KEY_LENGTH
 from embed_pipeline.domain.results import BulkReport
-from embed_pipeline.selecting import job_filter, to_retry
+from embed_pipeline.operations.selection import job_filter, to_retry
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 
@@ -158,6 +158,33 @@ def cancel_jobs() -> None:
     cancel_by_filter()
 
 
+class RestoreConfig(Selection):
+    """Which cancelled jobs are made pending again."""
+
+
+@op
+def restore_jobs(
+    context: dg.OpExecutionContext, config: RestoreConfig, neo4j: Neo4jResource
+) -> None:
+    """Make jobs pending again that an operator has cancelled."""
+
+    async def work(queue: Queue, _settings: Settings) -> BulkReport:
+        which = await job_filter(queue, **config.conditions())
+        return await queue.desk.restore(which, is_preview=config.preview)
+
+    _report(context, neo4j.with_queue(work, operator=operator_of(context)), "restored")
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def restore_cancelled_jobs() -> None:
+    """Undo a cancel: jobs that an operator has cancelled are pending again.
+
+    What the queue itself has cancelled stays so, because it is outdated. The first launch is a
+    preview; set preview: false to do it.
+    """
+    restore_jobs()
+
+
 def _report(context: dg.OpExecutionContext, report: BulkReport, done: str) -> None:
     counts: dict[str, Any] = {status.value: n for status, n in report.counts.items()}
     if report.is_preview:
@@ -172,5 +199,14 @@ def _report(context: dg.OpExecutionContext, report: BulkReport, done: str) -> No
             f"would_be_{done}" if report.is_preview else done: report.count,
             **counts,
             **ids(report.job_ids),
+            **_entities(report),
         }
     )
+
+
+def _entities(report: BulkReport) -> dict[str, Any]:
+    """Which entities a preview is about."""
+    if not report.is_preview:
+        return {}
+    found = zip(report.job_ids, report.entity_uids, strict=True)
+    return {"jobs": table({"job": job, "entity": entity} for job, entity in found)}

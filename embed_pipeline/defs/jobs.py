@@ -1,28 +1,30 @@
 """What an operator can start by hand, except the drain: look first, then change."""
 
 from datetime import timedelta
+from itertools import chain
 
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline import wiring
-from embed_pipeline.cleaning import clean_up
-from embed_pipeline.defs.assets import EMBEDDINGS
 from embed_pipeline.defs.border import op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.job_filters import LINE, WORD
 from embed_pipeline.defs.metadata import SHOWN, of_coverage, table
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.runs import EMBEDDINGS
+from embed_pipeline.domain.job import is_holder
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.results import RecoveredJob
-from embed_pipeline.fitting import find_misfits
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.recovering import recover_all
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations.cleanup import clean_up
+from embed_pipeline.operations.fit import find_misfits
+from embed_pipeline.operations.following import install_live
+from embed_pipeline.operations.recovery import recover_all
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
-from embed_pipeline.store.purging import described
+from embed_pipeline.store.purge import described
 from embed_pipeline.store.queue import Queue
 
 
@@ -61,13 +63,12 @@ def recover_leases(
     if config.dry_run:
         _list_expired(context, config, neo4j)
         return
-    jobs = neo4j.with_queue(
+    found = neo4j.with_queues(
         lambda queue, settings: recover_all(
-            queue,
-            grace=timedelta(milliseconds=settings.recovery_grace_ms),
-            limit=config.limit,
+            queue, grace=settings.recovery_grace, limit=config.limit
         )
     )
+    jobs = [*chain(*found)]
     context.log.info(f"recovered {len(jobs)} expired leases")
     context.add_output_metadata({"recovered": len(jobs), "jobs": recovered_rows(jobs)})
 
@@ -75,12 +76,12 @@ def recover_leases(
 def _list_expired(
     context: dg.OpExecutionContext, config: RecoverConfig, neo4j: Neo4jResource
 ) -> None:
-    jobs = neo4j.with_queue(
+    found = neo4j.with_queues(
         lambda queue, settings: queue.admin.find_expired(
-            limit=config.limit or SHOWN,
-            grace=timedelta(milliseconds=settings.recovery_grace_ms),
+            limit=config.limit or SHOWN, grace=settings.recovery_grace
         )
     )
+    jobs = [*chain(*found)]
     rows = table(
         {
             "job": job.id,
@@ -100,8 +101,9 @@ def _list_expired(
 def recover_stale_leases() -> None:
     """Take expired leases away from workers that have gone silent.
 
-    The sensor stale_leases does the same every EMBED_JOB_RECOVERY_INTERVAL; start it by hand when
-    you do not want to wait, or when that is 0. A lease that is still valid is never touched.
+    The sensor stale_leases starts it when the deployment starts, and when a look, every
+    EMBED_JOB_RECOVERY_INTERVAL, finds expired leases; start it by hand when you do not want to
+    wait, or when that is 0. A lease that is still valid is never touched.
     """
     recover_leases()
 
@@ -210,10 +212,9 @@ def reconcile(
 
 @dg.job(executor_def=dg.in_process_executor)
 def reconcile_embeddings() -> None:
-    """Compare every entity with its vector, and enqueue what does not fit.
+    """Compare every entity with its vector, and enqueue what does not fit, whoever wrote it.
 
-    Finds whatever anybody wrote, without a trigger. The sensor reconcile_entities does the same
-    every EMBED_RECONCILE_INTERVAL, in small steps.
+    The sensor reconcile_entities does the same every EMBED_RECONCILE_INTERVAL, in small steps.
     """
     reconcile()
 
@@ -233,8 +234,8 @@ def install_schema(
     context: dg.OpExecutionContext, config: InitialiseConfig, neo4j: Neo4jResource
 ) -> None:
     """Create what is missing of the constraints and indexes."""
-    report = neo4j.run(
-        lambda driver, settings: wiring.install_schema(
+    report, _ = neo4j.run_as_set(
+        lambda driver, settings: install_live(
             driver, settings, change_model=config.change_model, operator=operator_of(context)
         )
     )
@@ -246,10 +247,7 @@ def install_schema(
 
 @dg.job(executor_def=dg.in_process_executor)
 def initialise_schema() -> None:
-    """Create the constraints and indexes that the queue relies on.
-
-    Safe at any time and as often as you like: what is already there stays as it is.
-    """
+    """Create the constraints and indexes that the queue relies on; what is there stays as it is."""
     install_schema()
 
 
@@ -275,6 +273,8 @@ def release_leases(
 ) -> None:
     """Take back everything that a run holds."""
     by = operator_of(context)
+    if not is_holder(config.run_id, neo4j.with_queue(lambda queue, _: queue.lookout.holders())):
+        context.log.warning(f"nobody called {config.run_id} holds a job; nothing was taken back")
     if config.count_attempts:
         jobs = neo4j.with_queue(
             lambda queue, _: queue.admin.recover_owner(config.run_id), operator=by
@@ -293,7 +293,7 @@ def release_leases(
 def release_leases_of_run() -> None:
     """Take back at once what a run holds, instead of waiting for its leases to expire.
 
-    Failed and canceled runs are looked after by the sensors drain_failed and drain_canceled; this
-    is for workers that Dagster does not know. Safe while the worker lives: its writes are refused.
+    Failed and canceled runs are looked after by the sensor embed_backlog; this is for workers that
+    Dagster does not know. Safe while the worker lives: its writes are refused.
     """
     release_leases()

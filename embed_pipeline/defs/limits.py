@@ -2,10 +2,10 @@
 
 import dagster as dg
 
-from embed_pipeline import wiring
 from embed_pipeline.defs.border import op
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.operations import wiring
 
 
 @op

@@ -12,12 +12,26 @@ from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
 from embed_pipeline.domain.health import Reading
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.domain.quality_check import overall_figures
 from embed_pipeline.domain.results import FailureOutcome
 from embed_pipeline.settings.secrets import without_secrets
 from embed_pipeline.worker.report import DrainReport
 
 SHOWN: Final = 100
 """Rows of a table; whoever needs more asks the queue."""
+FIRST: Final = (
+    "pending",
+    "oldest_pending_seconds",
+    "throughput_per_minute",
+    "processing",
+    "completed",
+    "failed",
+    "delayed",
+    "expired_leases",
+    "hold_seconds",
+    "coverage_percent",
+)
+"""What an operator looks at first."""
 COLOURS: Final = {
     Coverage.CURRENT: "#2a9d5c",
     Coverage.STALE: "#e9a23b",
@@ -58,10 +72,13 @@ def of_queue(reading: Reading) -> dict[str, Any]:
     """Every figure of a reading, for one materialization of the queue's metrics."""
     if reading.metrics is None:
         raise dg.Failure(f"The queue cannot be read: {reading.schema_problem}")
-    figures: dict[str, Any] = queue_figures(reading.metrics, model=reading.model)
+    figures: dict[str, Any] = queue_figures(reading.metrics)
     if reading.coverage is not None:
         figures |= coverage_figures(reading.coverage)
-    return {**figures, "model": reading.model, **_warning(reading.model)}
+    if reading.quality is not None:
+        figures |= overall_figures(reading.quality)
+    first = {name: figures.pop(name) for name in FIRST if name in figures}
+    return {**first, **figures, "model": reading.model, **_warning(reading.model)}
 
 
 def of_coverage(report: CoverageReport) -> dict[str, Any]:

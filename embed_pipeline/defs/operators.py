@@ -5,6 +5,7 @@ from typing import Final
 import dagster as dg
 from dagster import QueuedRunCoordinator, SubmitRunContext
 
+from embed_pipeline.defs.runs import DRAIN_TAG, EMBEDDINGS
 from embed_pipeline.domain.audit import MAX_ACTOR, Operator, bounded
 
 USER_HEADER: Final = "X-Forwarded-User"
@@ -19,6 +20,9 @@ class UserRunCoordinator(QueuedRunCoordinator):
 
     Dagster itself keeps nothing of who launched a run. The tag is set from the header or removed:
     one that somebody typed in the launchpad, or that a repeated run inherited, names nobody.
+
+    A run that materializes embeddings drains: it gets the tag that bounds the drains at once, which
+    only runs of jobs have by themselves.
     """
 
     def submit_run(self, context: SubmitRunContext) -> dg.DagsterRun:
@@ -29,6 +33,8 @@ class UserRunCoordinator(QueuedRunCoordinator):
         if tags or USER_TAG in run.tags:
             # Dagster has no way to remove a tag from a stored run.
             self._instance.add_run_tags(run.run_id, {USER_TAG: "", **tags})
+        if any(key.path[-1] == EMBEDDINGS for key in run.asset_selection or ()):
+            self._instance.add_run_tags(run.run_id, {DRAIN_TAG: "true"})
         return super().submit_run(context)
 
 

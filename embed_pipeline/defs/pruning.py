@@ -1,4 +1,4 @@
-"""Deletes old runs, which Dagster never does by itself; never a reading of the metrics.
+"""Deletes old runs and exported readings, which Dagster never does by itself.
 
 Only those of its own code location: another deployment in the same Dagster instance has jobs of the
 same names. Dagster leaves the logs of what it deletes, and they may quote anything: they go too.
@@ -17,6 +17,8 @@ from embed_pipeline.defs.border import op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG
+from embed_pipeline.history.archive import Archive
+from embed_pipeline.history.forgetting import Forgotten, forget, last_day_kept, old_readings
 
 PRUNED: Final = (
     DRAIN_JOB,
@@ -24,6 +26,7 @@ PRUNED: Final = (
     "retry_failed_jobs",
     "cleanup_expired_jobs",
     "cancel_jobs",
+    "restore_cancelled_jobs",
     "reconcile_embeddings",
     "initialise_schema",
     "pause_queue",
@@ -31,12 +34,15 @@ PRUNED: Final = (
     "clear_limits",
     "release_leases_of_run",
     "prune_old_runs",
+    "cutover_start",
+    "cutover_status",
+    "cutover_go",
+    "cutover_rollback",
+    "cutover_finish",
 )
 """Not the runs of assets: a reading that a person took goes with its run."""
 TICKING: Final = (
     "embed_backlog",
-    "drain_failed",
-    "drain_canceled",
     "stale_leases",
     "queue_metrics",
     "reconcile_entities",
@@ -44,6 +50,8 @@ TICKING: Final = (
     "nightly_pruning",
     "daily_history",
     "hourly_retry",
+    "daily_quality",
+    "upstream_changes",
 )
 """The sensors and schedules whose ticks leave logs."""
 PAGE: Final = 100
@@ -56,8 +64,8 @@ class PruneConfig(RunConfig):
         default=None,
         ge=1,
         le=3_650,
-        description="Delete runs that ended more than so many days ago, 1 to 3650; empty is "
-        "EMBED_RUN_RETENTION_DAYS.",
+        description="Delete runs that ended and readings that were taken more than so many days "
+        "ago, 1 to 3650; empty is EMBED_RUN_RETENTION_DAYS.",
     )
     dry_run: bool = Field(default=False, description="Say how many; delete nothing.")
 
@@ -119,7 +127,7 @@ def repository_of(instance: dg.DagsterInstance, log_key: Sequence[str] | None) -
 
 @op
 def prune_runs(context: dg.OpExecutionContext, config: PruneConfig, neo4j: Neo4jResource) -> None:
-    """Delete old runs with their events and logs, and logs of ticks that are gone."""
+    """Delete old runs with their logs, readings that are exported, and logs of gone ticks."""
     instance, repository = context.instance, context.run.tags.get(REPOSITORY_TAG)
     if repository is None:
         raise dg.Failure(
@@ -127,10 +135,13 @@ def prune_runs(context: dg.OpExecutionContext, config: PruneConfig, neo4j: Neo4j
             "runs of that location cannot be told from others. Launch it in Dagster's UI, or let "
             "the schedule nightly_pruning do it."
         )
-    days = config.days or neo4j.settings.run_retention_days
+    settings = neo4j.settings
+    days = config.days or settings.run_retention_days
+    before = last_day_kept(datetime.now(UTC), days=days)
     logs = tick_logs_left(instance, repository)
     if config.dry_run:
         count = len(old_runs(instance, repository, days=days, limit=1_000_000))
+        forgotten = Forgotten(readings=old_readings(instance, settings.queue, before=before))
     else:
         count = 0
         while page := old_runs(instance, repository, days=days, limit=PAGE):
@@ -139,13 +150,28 @@ def prune_runs(context: dg.OpExecutionContext, config: PruneConfig, neo4j: Neo4j
             count += len(page)
         for key in logs:
             instance.compute_log_manager.delete_logs(log_key=key)
+        archive = Archive.at(settings.history_path)
+        forgotten = forget(instance, archive, settings.queue, before=before)
     verb = "would delete" if config.dry_run else "deleted"
     context.log.info(
-        f"{verb} {count} runs that ended over {days} days ago, and the logs of {len(logs)} ticks "
-        "that are gone"
+        f"{verb} {count} runs that ended over {days} days ago, {forgotten.readings} exported "
+        f"readings of before {before:%Y-%m-%d}, and the logs of {len(logs)} ticks that are gone"
     )
+    if forgotten.differing:
+        context.log.warning(
+            f"{settings.history_path} does not say what the event log says about "
+            f"{', '.join(forgotten.differing)}: these readings stay in the event log. To take its "
+            "word, delete the files of these days; they are exported again."
+        )
     done = "would_delete" if config.dry_run else "deleted"
-    context.add_output_metadata({done: count, f"{done}_tick_logs": len(logs)})
+    context.add_output_metadata(
+        {
+            done: count,
+            f"{done}_tick_logs": len(logs),
+            f"{done}_readings": forgotten.readings,
+            **({"days_that_differ": forgotten.differing} if forgotten.differing else {}),
+        }
+    )
 
 
 @dg.job(executor_def=dg.in_process_executor)
@@ -153,8 +179,9 @@ def prune_old_runs() -> None:
     """Delete Dagster runs that ended more than EMBED_RUN_RETENTION_DAYS ago, with their logs.
 
     Only runs of this code location, and logs that are on its machine. Logs of ticks that Dagster
-    has deleted go too. The schedule nightly_pruning does this. The history of metrics, coverage and
-    drains stays: it is stored without a run. Readings that somebody took with Materialize stay too.
+    has deleted go too. The schedule nightly_pruning does this. Readings of the queue, coverage and
+    drains leave the event log at the same age, once their day is in the Parquet files and compared
+    with them. Readings that somebody took with Materialize stay.
     """
     prune_runs()
 

@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.ports import Embedder
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.following import fresh_settings, live_settings
 from embed_pipeline.settings import Settings, load_settings
-from embed_pipeline.store.connection import Driver, connected
+from embed_pipeline.store.connection import Connection, Driver, connected, open_driver
 from embed_pipeline.store.queue import Queue
 
 Result = TypeVar("Result")
@@ -28,15 +29,30 @@ class Neo4jResource(dg.ConfigurableResource):
         """The settings in effect."""
         return load_settings()
 
-    def run(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
-        """Do ``work`` with a driver: the one bridge from Dagster's sync world.
+    def open_driver(self, connection: Connection) -> Driver:
+        """Open a driver: the one place where ops and sensors do, drains and heartbeats too.
 
-        One driver per call, because an async driver belongs to the event loop that made it.
+        A driver belongs to the event loop that made it, so there is one per loop.
         """
+        return open_driver(connection)
+
+    def run(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
+        """Do ``work`` with a driver and the settings of the live side.
+
+        The one bridge from Dagster's sync world. One driver per call; see ``open_driver``.
+        """
+
+        async def follow(driver: Driver, settings: Settings) -> Result:
+            return await work(driver, await live_settings(driver, settings))
+
+        return self.run_as_set(follow)
+
+    def run_as_set(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
+        """The same with the settings as the variables say, whatever is live."""
         settings = self.settings
 
         async def main() -> Result:
-            async with connected(wiring.connection(settings)) as driver:
+            async with connected(wiring.connection(settings), self.open_driver) as driver:
                 return await work(driver, settings)
 
         return asyncio.run(main())
@@ -47,13 +63,22 @@ class Neo4jResource(dg.ConfigurableResource):
         *,
         operator: Operator | None = None,
     ) -> Result:
-        """Do ``work`` with the queue; what it changes is recorded as done by ``operator``."""
+        """Do ``work`` with the live queue; what it changes is recorded as done by ``operator``."""
 
         async def on_queue(driver: Driver, settings: Settings) -> Result:
             queue = wiring.queue_on(driver, settings)
             return await work(queue.acting_as(operator) if operator else queue, settings)
 
         return self.run(on_queue)
+
+    def with_queues(self, work: Callable[[Queue, Settings], Awaitable[Result]]) -> list[Result]:
+        """Do ``work`` with every queue that is kept fresh: the live one, then that beside it."""
+
+        async def on_queues(driver: Driver, settings: Settings) -> list[Result]:
+            sides = await fresh_settings(driver, settings)
+            return [await work(wiring.queue_on(driver, side), side) for side in sides]
+
+        return self.run_as_set(on_queues)
 
 
 class EmbedderResource(dg.ConfigurableResource):

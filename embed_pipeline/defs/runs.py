@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,7 +14,11 @@ from embed_pipeline.domain.pacing import Drains
 
 DRAIN_JOB: Final = "drain_embed_queue"
 DRAIN_TAG: Final = "embed_pipeline/drain"
-"""Limits the drains at once, in ``dagster.yaml``."""
+"""On every run that drains: limits those at once, in ``dagster.yaml``."""
+EMBEDDINGS: Final = "entity_embeddings"
+"""The asset whose materialization is a drain."""
+QUEUE_TAG: Final = "embed_pipeline/queue"
+"""Marks the drains of the queue beside the live one, while a cut-over is under way."""
 WORKER_TAG: Final = "embed_pipeline/worker"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
 REPOSITORY_TAG: Final = ".dagster/repository"
@@ -44,6 +48,7 @@ def mark_worker(instance: dg.DagsterInstance, run_id: str, *, longest: timedelta
     instance.add_run_tags(
         run_id,
         {
+            DRAIN_TAG: "true",
             WORKER_TAG: worker_mark(os.getpid()),
             MAX_RUNTIME_TAG: str(int(longest.total_seconds())),
         },
@@ -61,8 +66,9 @@ def _drains(statuses: Iterable[dg.DagsterRunStatus], repository: str | None) -> 
     The job of another deployment may have the same name. None, where no daemon says who asks, is
     all of them.
     """
-    tags = {REPOSITORY_TAG: repository} if repository else {}
-    return dg.RunsFilter(job_name=DRAIN_JOB, statuses=list(statuses), tags=tags)
+    own = {REPOSITORY_TAG: repository} if repository else {}
+    # By tag: materializing the embeddings is a drain too.
+    return dg.RunsFilter(statuses=list(statuses), tags={DRAIN_TAG: "true", **own})
 
 
 def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -> list[str]:
@@ -113,10 +119,20 @@ def is_gone(worker: str) -> bool:
         return False
 
 
-def know_drains(instance: dg.DagsterInstance, repository: str | None = None) -> Drains:
-    """Count the drains of a code location under way, and those that have failed lately."""
-    running = instance.get_runs_count(_drains(UNDER_WAY, repository))
-    last = instance.get_run_records(_drains(ENDED, repository), limit=_REMEMBERED)
+def know_drains(
+    instance: dg.DagsterInstance, repository: str | None = None, *, beside: bool = False
+) -> Drains:
+    """Count the drains of a code location under way, and those that have failed lately.
+
+    Those of the queue ``beside`` the live one are counted apart: neither holds the other up.
+    """
+
+    def meant(records: Sequence[dg.RunRecord]) -> list[dg.RunRecord]:
+        return [r for r in records if (QUEUE_TAG in r.dagster_run.tags) is beside]
+
+    running = len(meant(instance.get_run_records(_drains(UNDER_WAY, repository))))
+    last = meant(instance.get_run_records(_drains(ENDED, repository), limit=2 * _REMEMBERED))
+    last = last[:_REMEMBERED]
     failed = 0
     for record in last:
         if record.dagster_run.status is not dg.DagsterRunStatus.FAILURE:

@@ -1,8 +1,9 @@
 """What happens by the clock; each looks first, and starts a run only where there is work."""
 
+from datetime import UTC, datetime
+
 import dagster as dg
 
-from embed_pipeline.cleaning import clean_up
 from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.job_filters import retry_failed_jobs
 from embed_pipeline.defs.jobs import cleanup_expired_jobs
@@ -13,7 +14,9 @@ from embed_pipeline.defs.pruning import (
     tick_logs_left,
 )
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
+from embed_pipeline.history.forgetting import last_day_kept, old_readings
+from embed_pipeline.operations.cleanup import clean_up
 
 
 @described(
@@ -40,12 +43,14 @@ def nightly_cleanup(neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
 def nightly_pruning(
     context: dg.ScheduleEvaluationContext, neo4j: Neo4jResource
 ) -> dg.RunRequest | dg.SkipReason:
-    """Delete old Dagster runs of this code location, at 03:45 UTC; the history of metrics stays."""
+    """Delete old runs of this code location and readings that are exported, at 03:45 UTC."""
     days, instance = neo4j.settings.run_retention_days, context.instance
     repository = repository_of(instance, context.log_key)
     is_due = old_runs(instance, repository, days=days, limit=1)
-    if not is_due and not tick_logs_left(instance, repository):
-        return dg.SkipReason(f"no run ended more than {days} days ago")
+    before = last_day_kept(datetime.now(UTC), days=days)
+    readings = old_readings(instance, neo4j.settings.queue, before=before)
+    if not is_due and not readings and not tick_logs_left(instance, repository):
+        return dg.SkipReason(f"no run ended, and no reading was taken, more than {days} days ago")
     return dg.RunRequest()
 
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.printable import one_line
+from embed_pipeline.domain.job import JobFilter
+from embed_pipeline.domain.redact import one_line
 
 MAX_ACTOR: Final = 128
 MAX_FILTER: Final = 500
@@ -20,6 +20,8 @@ class OperatorAction(StrEnum):
 
     CANCEL = "cancel"
     RETRY = "retry"
+    RESTORE = "restore"
+    """Jobs that an operator had cancelled."""
     RELEASE = "release"
     """Leases taken from a worker that stopped, with the attempts given back."""
     RECOVER = "recover"
@@ -36,6 +38,8 @@ class OperatorAction(StrEnum):
     REPLACE_INDEX = "replace_index"
     CHANGE_MODEL = "change_model"
     """The queue made to belong to another model; every entity is embedded again."""
+    CUTOVER = "cutover"
+    """A step of a cut-over: another side begun, made live, or removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ LONGEST_PAUSE: Final = timedelta(minutes=15)
 FIRST_PAUSE_OF_OUTAGE: Final = timedelta(seconds=10)
 LONGEST_PAUSE_OF_OUTAGE: Final = timedelta(minutes=5)
 """Of an hour that a provider is down, 16 probes; of a minute, three."""
+JITTER: Final = 0.1
+"""A probe comes up to this part of its pause sooner: queues that share a provider, and opened their
+breakers in the same moment, do not all ask it in the same moment again."""
 PROBE_LASTS: Final = timedelta(minutes=2)
 """Whoever asks for the word has an answer by then, or is gone: the next one may ask."""
 
@@ -75,18 +78,24 @@ def pause_after(failures: int, *, is_outage: bool = False) -> timedelta:
     return min(first * 2 ** min(max(failures - 1, 0), 10), longest)
 
 
-def opened(breaker: Breaker, reason: str, now: datetime, *, is_outage: bool) -> Breaker:
-    """Stop all leases; workers that fail together count as one failure."""
+def opened(
+    breaker: Breaker, reason: str, now: datetime, *, is_outage: bool, roll: float
+) -> Breaker:
+    """Stop all leases; workers that fail together count as one failure.
+
+    ``roll`` is a number from 0 to 1.
+    """
     is_other = breaker.is_outage is not is_outage
     if breaker.status is BreakerStatus.CLOSED or is_other:
         breaker = Breaker(since=now)
     is_news = breaker.status is not BreakerStatus.OPEN
     failures = breaker.failures + is_news
+    pause = pause_after(failures, is_outage=is_outage) * (1 - JITTER * roll)
     return Breaker(
         status=BreakerStatus.OPEN,
         reason=reason,
         since=breaker.since or now,
-        probe_at=now + pause_after(failures, is_outage=is_outage) if is_news else breaker.probe_at,
+        probe_at=now + pause if is_news else breaker.probe_at,
         failures=failures,
         is_outage=is_outage,
     )

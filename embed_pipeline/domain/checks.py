@@ -50,6 +50,12 @@ HOLD: Final = Check(
     Severity.WARN,
     "The provider has not told everybody who shares the rate limit to wait for over two minutes.",
 )
+BUDGET: Final = Check(
+    "budget_left",
+    Subject.QUEUE,
+    Severity.WARN,
+    "Less than 80 % is used of what EMBED_BUDGET_… allows per day and month.",
+)
 LEASES: Final = Check(
     "no_forgotten_leases",
     Subject.QUEUE,
@@ -123,6 +129,12 @@ UNIQUE: Final = Check(
     Severity.WARN,
     "No two current entities have the same key. The scan finds them on its way.",
 )
+QUALITY: Final = Check(
+    "vectors_follow_the_graph",
+    Subject.EMBEDDINGS,
+    Severity.ERROR,
+    "Joined entities are nearer in meaning than others, as they used to be; measured once a day.",
+)
 INDEX: Final = Check(
     "vector_index_online",
     Subject.INDEX,
@@ -134,6 +146,7 @@ CHECKS: Final = (
     SCHEMA,
     OPEN,
     HOLD,
+    BUDGET,
     LEASES,
     RECOVERIES,
     ACCOUNTED,
@@ -146,5 +159,6 @@ CHECKS: Final = (
     REAL,
     FITTING,
     UNIQUE,
+    QUALITY,
     INDEX,
 )

@@ -68,6 +68,10 @@ class ReconcilePage:
     """Of those, the ones that were removed."""
     forced: int = 0
     """Enqueued, or on a dry run to be enqueued, because somebody wants them embedded again."""
+    wanted: Mapping[Coverage, int] = field(default_factory=dict)
+    """To be embedded, for whatever reason."""
+    tokens: tuple[int, ...] = ()
+    """Of each text that is to be embedded; zeros where nobody counts them."""
     enqueued: Mapping[EnqueueOutcome, int] = field(default_factory=dict)
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
     truncated: int = 0

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from embed_pipeline.domain.allowance import Allowance
+from embed_pipeline.domain.holds import Allowance
 from embed_pipeline.domain.vector import BYTES_PER_NUMBER, Vector
 
 BYTES_IN_FLIGHT: Final = 48 * 2**20

@@ -18,6 +18,7 @@ ALLOWED_NAME: Final = (
 )
 _JOINERS: Final = str.maketrans("", "", "\u200c\u200d")
 """Invisible, but part of how words are written in Persian or Hindi."""
+_OPTIONAL: Final = ("template", "index", "order")
 TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 TEMPLATE_BRACES: Final = {"{{": "{", "}}": "}"}
 """Braces that are meant."""
@@ -66,11 +67,13 @@ class EntityShape:
     """Another text than that of Memento: names of properties in braces, ``{title}: {abstract}``."""
     index: str | None = None
     """Name of the vector index that is made where there is none; else the queue gives it one."""
+    order: str | None = None
+    """Of several nodes without ``valid_to`` that share a key, the one with the greatest value here
+    is current and the others are its outdated versions; without it they are duplicates."""
 
     def __post_init__(self) -> None:
         names = {field.name: getattr(self, field.name) for field in self._names()}
-        if self.index is not None:
-            names["index"] = self.index
+        names |= {f: x for f in ("index", "order") if (x := getattr(self, f)) is not None}
         for field, name in names.items():
             if not isinstance(name, str) or not is_name(name):
                 raise ConfigurationError(
@@ -79,6 +82,11 @@ class EntityShape:
         properties = [getattr(self, f.name) for f in self._names() if f.name != "label"]
         if len({*properties, *self.provenance}) != len(properties) + len(self.provenance):
             raise ConfigurationError("two properties of the entity have the same name")
+        if self.order in (self.key, self.valid_to, self.vector, *self.provenance):
+            raise ConfigurationError(
+                f"entity order is {self.order!r:.200}, which orders no versions; name a property "
+                "that grows with each of them, as createdAt or the version itself"
+            )
         if self.template is not None and not template_names(self.template):
             raise ConfigurationError(
                 f"the text template is {self.template!r}; it must hold at least one name of a "
@@ -87,7 +95,7 @@ class EntityShape:
 
     @classmethod
     def _names(cls) -> list["Field[Any]"]:
-        return [field for field in fields(cls) if field.name not in ("template", "index")]
+        return [field for field in fields(cls) if field.name not in _OPTIONAL]
 
     @property
     def text(self) -> tuple[str, ...]:

@@ -7,11 +7,11 @@
     ├── UnreachableError                3  nothing answers at the address of Neo4j
     ├── CredentialsError                4  Neo4j refuses user or password; never retried
     ├── SchemaError                     5  constraint, index or version is missing or contradicts
+    ├── CutoverError                    1  a step of a cut-over that cannot be taken now
     ├── HistoryError                    1  there is no history, or a file of it is damaged
     ├── QueueError                      1
     │   ├── InvalidJobError                a key part is empty, too long or of the wrong type
     │   ├── JobNotFoundError               no job has this id
-    │   ├── LeaseLostError                 the fence of this lease is no longer current
     │   ├── TransitionRefusedError         the table of transitions does not have this move
     │   ├── ApocMissingError               the server lacks a procedure that this needs
     │   ├── TooMuchAtOnceError             no time or memory for so many entities: ask for fewer
@@ -19,6 +19,7 @@
     └── EmbeddingError                  1  what a failed embedding means for its job
         ├── TransientError                 later it may work: back-off, then again
         │   ├── RateLimitedError           the provider asks to wait; burns no attempt
+        │   │   └── BudgetSpentError       no more may be spent for now; burns no attempt
         │   └── OutageError                the provider is down: burns no attempt, breaker
         ├── PermanentError                 this text will never work
         │   └── TooLargeError              too much for one request: split it
@@ -27,12 +28,54 @@
 Messages say what to do next and never hold a secret or the text of an entity.
 """
 
+import re
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from embed_pipeline.domain.holds import clamped
-from embed_pipeline.domain.probe import Refusal
+
+PROBE_WORD: Final = "probe"
+"""A text that no provider has a reason to refuse or to stumble over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a provider refused a request, so that it can be compared."""
+
+    kind: str
+    """The status, and whether there is a code and a parameter."""
+    words: frozenset[str]
+    """Of message, code and parameter; without those of the texts, which any of them may quote, and
+    without numbers."""
+
+    def is_also(self, probe: "Refusal") -> bool:
+        """Whether the probe was refused for the same reason.
+
+        Its message may have more words: those that stand in the texts were left out of this one.
+        """
+        return self.kind == probe.kind and self.words <= probe.words
+
+
+LONGEST: Final = 160
+_VARYING: Final = (
+    (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
+    # Not the apostrophe of "can't".
+    (re.compile(r"(?<!\w)'[^']*'|\"[^\"]*\"|`[^`]*`"), "<text>"),
+    (re.compile(r"\b(req|chatcmpl|org|proj|sk)[-_][\w-]+"), "<id>"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{12,}\b"), "<id>"),
+    (re.compile(r"\d+([.,:]\d+)*"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def fingerprint(message: str) -> str:
+    """What stays of a message when everything that varies is taken out."""
+    text = message.strip()
+    for pattern, stand_in in _VARYING:
+        text = pattern.sub(stand_in, text)
+    return text[:LONGEST]
 
 
 class ErrorCategory(StrEnum):
@@ -91,6 +134,10 @@ class ModelMismatchError(SchemaError):
     """The queue belongs to another model, another vector length or another recipe of the text."""
 
 
+class CutoverError(EmbedPipelineError):
+    """A step of a cut-over that cannot be taken now; the message says why, and what can."""
+
+
 class HistoryError(EmbedPipelineError):
     """There is no history to read, or a file of it is damaged."""
 
@@ -105,10 +152,6 @@ class InvalidJobError(QueueError):
 
 class JobNotFoundError(QueueError):
     """No job has this id."""
-
-
-class LeaseLostError(QueueError):
-    """The job has been leased again, cancelled, recovered or deleted."""
 
 
 class TransitionRefusedError(QueueError):
@@ -149,6 +192,10 @@ class RateLimitedError(TransientError):
         super().__init__(message)
         self.asked = retry_after
         self.retry_after = None if retry_after is None else clamped(retry_after)
+
+
+class BudgetSpentError(RateLimitedError):
+    """No more may be spent today or this month; jobs are given back and lose no attempt."""
 
 
 class OutageError(TransientError):

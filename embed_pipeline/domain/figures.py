@@ -2,25 +2,29 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Final
 
 from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.budget import fullest
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
-from embed_pipeline.domain.prices import cost_of
+from embed_pipeline.domain.prices import NANO
 
 Figures = Mapping[str, int | float]
+COST: Final = "cost_nano_usd"
 
 
-def queue_figures(metrics: QueueMetrics, *, model: str) -> dict[str, int | float]:
+def queue_figures(metrics: QueueMetrics) -> dict[str, int | float]:
     """Every figure of the queue; 0 where there is nothing, so that no series has gaps.
 
-    What ends in ``_total`` counts events since the installation and only rises; except
-    ``cost_usd_total``, which is all tokens at the price of today's model.
+    What ends in ``_total`` counts since the installation and only rises. ``cost_usd_total`` is what
+    the tokens cost at the price of the time when they were charged.
     """
     counts, counters = metrics.counts, metrics.counters
     ended = sum(metrics.attempts.values())
     tried = sum(attempts * jobs for attempts, jobs in metrics.attempts.items())
+    used = fullest(metrics.budget)
     since_recovery = metrics.at - metrics.last_recovery if metrics.last_recovery else None
     return {
         **{status.value: counts[status] for status in JobStatus},
@@ -42,8 +46,9 @@ def queue_figures(metrics: QueueMetrics, *, model: str) -> dict[str, int | float
         "throughput_per_minute": round(metrics.throughput_per_minute, 3),
         "attempts_per_job": round(tried / ended, 3) if ended else 0.0,
         **{f"failed_{c.value.lower()}": number for c, number in metrics.categories.items()},
-        **{f"{name}_total": number for name, number in counters.items()},
-        "cost_usd_total": round(cost_of(model, counters["tokens"]) or 0.0, 6),
+        **{f"{name}_total": number for name, number in counters.items() if name != COST},
+        "cost_usd_total": round(counters[COST] / NANO, 6),
+        "budget_used_percent": round(used.percent, 3) if used else 0.0,
         "hold_seconds": _seconds(metrics.hold_left),
         "is_paused": int(metrics.state.is_paused),
         "is_breaker_open": int(metrics.state.breaker.status is not BreakerStatus.CLOSED),

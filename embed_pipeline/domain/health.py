@@ -24,17 +24,21 @@ from embed_pipeline.domain.checks import (
     SCHEMA,
     UNIFORM,
     UNIQUE,
-    Check,
-    Severity,
     Subject,
 )
 from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport, ScanPace
+from embed_pipeline.domain.failure_kinds import FailureKind
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.domain.prices import UNKNOWN, Price
+from embed_pipeline.domain.quality import Quality
+from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.domain.spending_check import budget_left
+from embed_pipeline.domain.verdict import Verdict
 
 ONE_TICK: Final = timedelta(seconds=30)
 """Recoveries come with the ticks of a sensor, which come late on a busy machine."""
@@ -42,22 +46,6 @@ LONG_HOLD: Final = timedelta(minutes=2)
 """A busy account is told to wait for seconds, again and again; that is no news."""
 CLEANUP_SLACK: Final = timedelta(days=1, hours=12)
 """The clean-up comes once a night, and may come late."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a check found; ``passed`` is ``None`` where it could not be looked at yet."""
-
-    check: Check
-    passed: bool | None
-    message: str
-    figures: Mapping[str, float] = field(default_factory=dict)
-    milder: bool = False
-
-    @property
-    def severity(self) -> Severity:
-        """How bad it is if it has not passed."""
-        return Severity.WARN if self.milder or self.passed is None else self.check.severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +62,10 @@ class Objectives:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything that was read at one time; ``metrics`` is missing where the schema is."""
+    """Everything that was read at one time; ``metrics`` is missing where the schema is.
+
+    ``index`` describes the vector index, if there is one; today begins at midnight UTC.
+    """
 
     model: str
     dimensions: int
@@ -85,6 +76,10 @@ class Reading:
     scan: ScanPace = field(default_factory=ScanPace)
     misfits: tuple[Misfit, ...] = ()
     queue: str = DEFAULT_QUEUE
+    price: Price = UNKNOWN
+    quality: Quality | None = None
+    index: Mapping[str, str | int] = field(default_factory=dict)
+    failed_today: tuple[FailureKind, ...] = ()
 
 
 def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
@@ -100,6 +95,7 @@ def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
     else:
         found += _queue(reading.metrics, objectives)
     found += _embeddings(reading, objectives)
+    found.append(follows_the_graph(reading.quality))
     found.append(Verdict(INDEX, reading.index_problem is None, reading.index_problem or "online"))
     return found
 
@@ -107,6 +103,7 @@ def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
 def _queue(metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
     yield _open(metrics)
     yield _hold(metrics)
+    yield budget_left(metrics)
     yield _leases(metrics, objectives.recovery_interval)
     yield _recoveries(metrics, objectives.recovery_interval)
     yield _accounted(metrics)
@@ -119,14 +116,10 @@ def _queue(metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
     )
     yield _failed(metrics, objectives.failed_percent)
     age, allowed = metrics.oldest_ended or timedelta(0), objectives.retention + CLEANUP_SLACK
-    is_honoured = age <= allowed
-    advice = "" if is_honoured else "; look at the runs of cleanup_expired_jobs"
-    yield Verdict(
-        RETENTION,
-        is_honoured,
-        f"the oldest ended job ended {_round(age)} ago, {_round(allowed)} are allowed{advice}",
-        {"oldest_ended_days": age / timedelta(days=1)},
-    )
+    said = f"the oldest ended job ended {_round(age)} ago, {_round(allowed)} are allowed"
+    if age > allowed:
+        said += "; look at the runs of cleanup_expired_jobs"
+    yield Verdict(RETENTION, age <= allowed, said, {"oldest_ended_days": age / timedelta(days=1)})
 
 
 def _open(metrics: QueueMetrics) -> Verdict:
@@ -137,7 +130,8 @@ def _open(metrics: QueueMetrics) -> Verdict:
     if breaker.status is not BreakerStatus.CLOSED:
         message = (
             f"the breaker is open since {breaker.since:%Y-%m-%d %H:%M:%S} UTC: {breaker.reason}; "
-            "mend it, the queue then goes on by itself, at once with the job resume_queue"
+            "mend it, the queue then goes on by itself, at once with the job resume_queue and "
+            "close_breaker: true"
         )
         return Verdict(OPEN, passed=False, message=message)
     if state.is_paused:
@@ -215,13 +209,13 @@ def _failed(metrics: QueueMetrics, allowed: float) -> Verdict:
     ended = failed + metrics.counts[JobStatus.COMPLETED]
     percent = 100 * failed / ended if ended else 0.0
     kinds = ", ".join(f"{count} {kind}" for kind, count in metrics.categories.items() if count)
-    return Verdict(
-        FAILED,
-        percent <= allowed,
+    message = (
         f"{failed} of {ended} ended jobs failed{f' ({kinds})' if kinds else ''}: {percent:.2f} %, "
-        f"{allowed:g} % are allowed",
-        {"failed_percent": percent},
+        f"{allowed:g} % are allowed"
     )
+    if failed:
+        message += "; failed_today of embed_queue_metrics says why and what to do"
+    return Verdict(FAILED, percent <= allowed, message, {"failed_percent": percent})
 
 
 def _scanned(reading: Reading, interval: timedelta) -> Verdict:

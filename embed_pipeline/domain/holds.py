@@ -5,9 +5,41 @@ A provider that says 429 may say for how long. It is believed, but not for ever:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+SCARCE: Final = 0.2
+"""Of a limit. Whoever has more left is not told to anybody: the shared limiter would be written
+twice for every request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Of one limit: so much until it is whole again."""
+
+    amount: int
+    resets_in: timedelta
+    limit: int | None = None
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether others should know; also if nobody says what of."""
+        return self.limit is None or self.amount < SCARCE * self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What is left of requests and tokens, as far as the provider says."""
+
+    requests: Left | None = None
+    tokens: Left | None = None
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether others should know."""
+        return any(left is not None and left.is_scarce for left in (self.requests, self.tokens))
+
 
 LONGEST_HOLD: Final = timedelta(minutes=15)
 """As long as the breaker's longest pause: after it one request asks again."""
@@ -75,3 +107,19 @@ def cut_of(asked: timedelta) -> str:
     """In words: how much was wanted, and how much is granted."""
     wanted = "for ever" if asked == timedelta.max else f"{asked.total_seconds():.0f} s"
     return f"{wanted}, cut to {LONGEST_HOLD.total_seconds():.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """So much of the provider's limit may be used before ``until_ms``, when it is whole again."""
+
+    amount: int
+    until_ms: int
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether it still says something; never for longer than a pause may last."""
+        return now_ms < self.until_ms <= now_ms + LONGEST_HOLD // timedelta(milliseconds=1)
+
+    def less(self, amount: int) -> "Rest":
+        """After so much was used."""
+        return replace(self, amount=max(0, self.amount - amount))

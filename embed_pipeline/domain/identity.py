@@ -11,6 +11,7 @@ from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.text import recipe_of
 
 CHANGE_MODEL: Final = "embed-pipeline init --change-model"
+CUTOVER: Final = "embed-pipeline cutover start"
 LONGEST_RECIPE: Final = 200
 """Characters of a template in a message."""
 
@@ -55,7 +56,8 @@ class Identity:
             f"settings make those of {self.described(with_text=with_text)}; set the former values "
             "again (EMBEDDING_PROVIDER, EMBEDDING_MODEL, EMBEDDING_DIMENSIONS, "
             "EMBED_ENTITY_TEMPLATE), or give this deployment an EMBED_QUEUE and an "
-            "EMBED_ENTITY_VECTOR of its own, or adopt the new ones for everybody, which embeds "
+            f"EMBED_ENTITY_VECTOR of its own, or change over without a gap ({CUTOVER}), or adopt "
+            "the new ones for everybody, which embeds "
             f"every entity again: {CHANGE_MODEL}"
         )
 

@@ -1,5 +1,6 @@
 """Jobs, leases, and the words for their states."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -161,3 +162,28 @@ class NewJob:
 def run_id_of(owner: str) -> str:
     """The run in an owner's name; the rest tells steps, machines and tries apart."""
     return owner.partition("/")[0]
+
+
+def is_holder(owner: str, holders: Iterable[str]) -> bool:
+    """Say whether an owner, or a run that is named, is among those who hold jobs."""
+    return any(holder == owner or holder.startswith(f"{owner}/") for holder in holders)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """All conditions must hold; ``None`` means that it does not matter.
+
+    ``owner`` is a whole owner or a run id, ``ended_before`` and ``created_before`` are times of the
+    database server.
+    """
+
+    ids: tuple[str, ...] | None = None
+    statuses: frozenset[JobStatus] | None = None
+    model: str | None = None
+    entity_uids: tuple[str, ...] | None = None
+    categories: frozenset[ErrorCategory] | None = None
+    owner: str | None = None
+    created_before: datetime | None = None
+    ended_before: datetime | None = None
+    has_lock: bool | None = None
+    """False finds jobs in processing without an expiry, which no part of this program writes."""

@@ -24,9 +24,27 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, NewJob
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Doubles from ``base`` up to ``cap``, then takes off up to ``jitter`` of it.
+
+    The jitter spreads jobs that failed together, so that they do not come back together.
+    """
+
+    base: timedelta = timedelta(seconds=5)
+    cap: timedelta = timedelta(minutes=15)
+    jitter: float = 0.2
+
+    def delay(self, attempts: int, roll: float) -> timedelta:
+        """The pause after the given number of attempts; ``roll`` is a number from 0 to 1."""
+        # The exponent is bounded because a larger power overflows a timedelta.
+        doubled = min(self.base * 2 ** min(max(attempts - 1, 0), 20), self.cap)
+        return doubled * (1 - self.jitter * roll)
+
 
 _PENDING, _PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 _COMPLETED, _FAILED, _CANCELLED = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED
@@ -111,11 +129,13 @@ def after_failure(
 
 def after_expiry(
     *, attempts: int, max_attempts: int, expiries: int, policy: RetryPolicy, roll: float
-) -> Retry | GiveUp:
+) -> Retry | GiveUp | GiveBack:
     """Decide what an expired lease leads to; ``expiries`` already counts this one.
 
     The same policy as for a failure, except that the first expiry is available again at once:
-    most workers die for reasons of their own.
+    most workers die for reasons of their own. For the same reason it is never the end of a job:
+    its first lease to expire may have been shared, so the last attempt is made again, alone. Who
+    allows only one attempt gets no second one.
     """
     decision = after_failure(
         ErrorCategory.TRANSIENT,
@@ -126,7 +146,7 @@ def after_expiry(
     )
     if isinstance(decision, Retry):
         return Retry(timedelta(0)) if expiries <= 1 else decision
-    return GiveUp()
+    return GiveBack() if expiries <= 1 and max_attempts > 1 else GiveUp()
 
 
 class EnqueueOutcome(StrEnum):

@@ -6,9 +6,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from embed_pipeline.domain.breaker import Breaker
+from embed_pipeline.domain.budget import BudgetUse
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.outlook import outlook, time_left
 
 COUNTERS: Final = (
     "completed",
@@ -29,6 +31,7 @@ COUNTERS: Final = (
     "requests",
     "requests_limited",
     "tokens",
+    "cost_nano_usd",
     "cache_hits",
     "deleted_completed",
     "deleted_failed",
@@ -81,6 +84,8 @@ class QueueMetrics:
     """Jobs that somebody else wrote or edited, and nobody has put right yet."""
     hold: Hold | None = None
     """The pause that the provider has asked for, of everybody who shares the rate limit."""
+    budget: tuple[BudgetUse, ...] = ()
+    """How each budget of the account stands that is set."""
 
     @property
     def throughput_per_minute(self) -> float:
@@ -91,3 +96,36 @@ class QueueMetrics:
     def hold_left(self) -> timedelta:
         """How long nobody may ask the provider; zero if it has asked for no pause."""
         return max(timedelta(0), self.hold.until - self.at) if self.hold else timedelta(0)
+
+    @property
+    def left(self) -> int:
+        """Jobs that are not done yet."""
+        return self.counts[JobStatus.PENDING] + self.counts[JobStatus.PROCESSING]
+
+    @property
+    def eta(self) -> timedelta | None:
+        """When they are done at the pace of the window; None where nobody knows."""
+        return time_left(self.left, self.throughput_per_minute, hold=self.hold_left)
+
+    @property
+    def outlook(self) -> str | None:
+        """The same in words."""
+        return outlook(self.left, self.throughput_per_minute, hold=self.hold_left)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a drain for one model would find; costs the same for any length of the queue."""
+
+    at: datetime
+    due: int
+    """Jobs of the model that could be leased now, counted up to a limit."""
+    is_more: bool
+    """There are more than ``due``."""
+    pending: int
+    """Of all models, due or not."""
+    processing: int
+    """Of all models."""
+    next_due: datetime | None
+    """When the next job of the model is to be tried again that is not due yet."""
+    state: QueueState

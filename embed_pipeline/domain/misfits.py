@@ -113,11 +113,17 @@ def _duplicates(report: CoverageReport, shape: EntityShape) -> Iterator[Misfit]:
     if number:
         yield Misfit(
             f"{number} current {shape.label} nodes share their {shape.key} with another one",
-            f"make {shape.key} unique; nodes that differ get no vector, because a job could not "
-            "say which one it means",
+            f"make {shape.key} unique{_way_to_order(shape)}; nodes that differ get no vector, "
+            "because a job could not say which one it means",
             shared_keys(report),
             is_of_keys=True,
         )
+
+
+def _way_to_order(shape: EntityShape) -> str:
+    if shape.order is None:
+        return ", or set EMBED_ENTITY_ORDER to the property in which the newest is the greatest"
+    return f", or give each another {shape.order}"
 
 
 def shared_keys(report: CoverageReport) -> tuple[str, ...]:

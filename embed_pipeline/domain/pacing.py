@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Final
 
-from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.holds import HOW_TO_END
+from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.rate_window import Grant
 
 JOBS_PER_DRAIN: Final = 5_000
@@ -55,6 +55,8 @@ def decide(
     wanted = _wanted(backlog, most)
     if drains.running >= wanted:
         return Wait(f"enough drains running: {drains.running} of {most} ({due})")
+    if limit.budget is not None:
+        return Wait(f"{limit.budget} ({due})")
     if limit.wait > WORTH_STARTING:
         if limit.hold is not None:
             return Wait(f"{limit.hold}; {HOW_TO_END} ({due})")

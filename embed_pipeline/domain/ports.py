@@ -1,27 +1,22 @@
 """What the layers promise each other.
 
 ``JobStore`` is all a worker knows of the queue: every write about a leased job takes a ``Lease`` or
-a row that holds one, never a bare id, so that fencing cannot be forgotten. ``QueueAdmin`` is for
-everybody else.
+a row that holds one, never a bare id, so that fencing cannot be forgotten.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from embed_pipeline.domain.allowance import Allowance
 from embed_pipeline.domain.breaker import Breaker
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.fairness import Lane
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.holds import Hold
-from embed_pipeline.domain.job import Job, JobStatus, Lease, NewJob
-from embed_pipeline.domain.lifecycle import EnqueueOutcome
+from embed_pipeline.domain.holds import Allowance, Hold
+from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.metrics import QueueState
 from embed_pipeline.domain.rate_window import Grant, LimiterState
 from embed_pipeline.domain.results import (
     Beat,
-    BulkReport,
     Completion,
     CompletionOutcome,
     Failure,
@@ -128,52 +123,6 @@ class JobStore(Protocol):
         ...
 
 
-class QueueAdmin(Protocol):
-    """Everyone else's side of the queue."""
-
-    async def enqueue(
-        self, jobs: Sequence[NewJob], *, max_attempts: int | None = None
-    ) -> list[EnqueueOutcome]:
-        """Make sure that each key has its job; one outcome per job, in order."""
-        ...
-
-    async def retry_failed(self, which: JobFilter, *, preview: bool = False) -> BulkReport:
-        """Give failed jobs a fresh start; without categories in the filter not PERMANENT ones."""
-        ...
-
-    async def cancel(
-        self, which: JobFilter, *, by: str, reason: str = "", preview: bool = False
-    ) -> BulkReport:
-        """Cancel what is pending or processing; terminal jobs are left alone."""
-        ...
-
-    async def cancel_job(self, job_id: str, *, by: str, reason: str = "") -> None:
-        """Cancel one job; raises ``TransitionRefusedError`` when it has ended."""
-        ...
-
-    async def release_owner(self, owner: str) -> int:
-        """Give back everything that an owner, or all owners of a run, hold."""
-        ...
-
-    async def job_status(self, job_id: str) -> Job:
-        """Read one job; raises ``JobNotFoundError``."""
-        ...
-
-    async def find_jobs(
-        self, which: JobFilter, *, limit: int = 100, after: str | None = None
-    ) -> list[Job]:
-        """Read a page of jobs, ordered by id, beginning after the id ``after``."""
-        ...
-
-    async def find_expired(self, *, limit: int = 100, grace: timedelta = timedelta(0)) -> list[Job]:
-        """Read the jobs whose leases have expired, the oldest expiry first; changes nothing."""
-        ...
-
-    async def counts(self) -> Mapping[JobStatus, int]:
-        """How many jobs each state has; zero where none."""
-        ...
-
-
 class Counters(Protocol):
     """Events that leave no trace on a job, added up over all workers."""
 
@@ -232,6 +181,10 @@ class RateLimiter(Protocol):
 
     async def learn(self, allowance: Allowance) -> None:
         """Grant no more than the provider says is left."""
+        ...
+
+    async def correct(self, *, counted: int, charged: int) -> None:
+        """Put the budget right: a request that was granted with ``counted`` tokens cost so many."""
         ...
 
     async def read(self) -> LimiterState:

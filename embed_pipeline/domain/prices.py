@@ -1,19 +1,29 @@
-"""What providers charge, as data with a date; check them before you rely on them."""
+"""What a provider charges for a token; amounts are counted in whole billionths of a dollar."""
 
-from datetime import date
+from dataclasses import dataclass
 from typing import Final
 
-PRICES_OF: Final = date(2026, 7, 1)
-USD_PER_MILLION_TOKENS: Final = {
-    "text-embedding-3-small": 0.02,
-    "text-embedding-3-large": 0.13,
-    "text-embedding-ada-002": 0.10,
-    "use-multilingual-3": 0.0,
-    "wordllama-256": 0.0,
-}
+NANO: Final = 1_000_000_000
+"""Billionths of a dollar in a dollar: what is counted in fractions does not add up."""
+_NANO_PER_TOKEN: Final = NANO / 1_000_000
 
 
-def cost_of(model: str, tokens: int) -> float | None:
-    """Price of so many tokens in US dollars; None for a model without a known price."""
-    price = USD_PER_MILLION_TOKENS.get(model)
-    return None if price is None else price * tokens / 1_000_000
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of a model, for a million tokens; None where nobody knows it."""
+
+    usd_per_million: float | None = None
+    source: str = ""
+    """Where it comes from, in words."""
+
+    def nano_usd(self, tokens: int) -> int:
+        """What so many tokens cost, in billionths of a dollar; nothing where nobody knows."""
+        return round((self.usd_per_million or 0.0) * _NANO_PER_TOKEN * tokens)
+
+    def usd(self, tokens: int) -> float | None:
+        """What so many tokens cost; None where nobody knows."""
+        return None if self.usd_per_million is None else self.nano_usd(tokens) / NANO
+
+
+UNKNOWN: Final = Price()
+FREE: Final = Price(0.0, "made on this machine")

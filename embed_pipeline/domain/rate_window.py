@@ -11,8 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from embed_pipeline.domain.allowance import Allowance, Left
-from embed_pipeline.domain.holds import LONGEST_HOLD, Hold, Origin, clamped
+from embed_pipeline.domain.budget import (
+    NO_BUDGET,
+    NOTHING_SPENT,
+    Budget,
+    BudgetUse,
+    Spending,
+    rolled,
+)
+from embed_pipeline.domain.holds import Allowance, Hold, Left, Origin, Rest, clamped
 
 SLICES: Final = 50
 _LONGEST_MARGIN_MS: Final = 1_000
@@ -21,11 +28,17 @@ _MOST_MS: Final = timedelta.max // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What the provider allows: requests per interval, and tokens per interval if set."""
+    """What the provider allows per interval; ``None`` is no limit."""
 
-    requests: int = 20
+    requests: int | None = 20
     interval: timedelta = timedelta(milliseconds=60_000)
     tokens: int | None = None
+    budget: Budget = NO_BUDGET
+
+    def __str__(self) -> str:
+        limits = {"requests": self.requests, "tokens": self.tokens}
+        said = " and ".join(f"{n} {what}" for what, n in limits.items() if n is not None)
+        return f"{said} in {self.interval.total_seconds():g} s" if said else "no limit"
 
     @property
     def slice_ms(self) -> int:
@@ -58,37 +71,24 @@ class Window:
     asked_ms: int = 0
     """How long a pause the provider wanted then."""
     origin: Origin | None = None
-    left_requests: "Rest | None" = None
+    left_requests: Rest | None = None
     """What the provider says is left; the same for tokens."""
-    left_tokens: "Rest | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """So much of the provider's limit may be used before ``until_ms``, when it is whole again."""
-
-    amount: int
-    until_ms: int
-
-    def holds(self, now_ms: int) -> bool:
-        """Whether it still says something; never for longer than a pause may last."""
-        return now_ms < self.until_ms <= now_ms + _ms(LONGEST_HOLD)
-
-    def less(self, amount: int) -> "Rest":
-        """After so much was used."""
-        return replace(self, amount=max(0, self.amount - amount))
+    left_tokens: Rest | None = None
+    spending: Spending = NOTHING_SPENT
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """The answer to a wish: ``wait`` is zero when it was granted, for a request sent soon.
 
-    ``hold`` says who is to blame for a wait that the provider has asked for.
+    ``hold`` says who is to blame for a wait that the provider has asked for, ``budget`` that it is
+    used.
     """
 
     wait: timedelta
     good_for: timedelta = timedelta(0)
     hold: Hold | None = None
+    budget: BudgetUse | None = None
 
     @property
     def is_granted(self) -> bool:
@@ -109,6 +109,8 @@ class LimiterState:
     wait: timedelta
     """Until the next request is granted; zero if it would be now."""
     hold: Hold | None
+    budget: tuple[BudgetUse, ...] = ()
+    """How each budget stands that is set."""
 
 
 def hold(window: Window, *, pause_ms: int, now_ms: int, origin: Origin | None = None) -> Window:
@@ -187,6 +189,7 @@ def state_of(window: Window, limits: RateLimits, *, name: str, now_ms: int) -> L
         tokens=sum(part.tokens for part in alive),
         wait=take(window, limits, now_ms=now_ms)[1].wait,
         hold=hold_of(window, now_ms=now_ms),
+        budget=limits.budget.uses(window.spending),
     )
 
 
@@ -199,6 +202,7 @@ def followed(window: Window, limits: RateLimits, *, now_ms: int) -> Window:
     """
     current = now_ms - now_ms % limits.slice_ms
     ahead = [part for part in window.slices if part.start_ms > current]
+    window = replace(window, spending=rolled(window.spending, now_ms=now_ms))
     if window.not_before_ms > now_ms:
         window = _believable(window, now_ms=now_ms)
     if not ahead:
@@ -232,6 +236,9 @@ def take(
     if window.not_before_ms > now_ms:
         wait = _duration(window.not_before_ms - now_ms)
         return replace(window, slices=alive), Grant(wait, hold=hold_of(window, now_ms=now_ms))
+    if (used := limits.budget.spent(window.spending)) is not None:
+        wait = used.until - _moment(now_ms)
+        return replace(window, slices=alive), Grant(wait, budget=used)
     requests = sum(s.requests for s in alive)
     spent = sum(s.tokens for s in alive)
     free_at = now_ms
@@ -249,6 +256,7 @@ def take(
         window,
         left_requests=window.left_requests and window.left_requests.less(1),
         left_tokens=window.left_tokens and window.left_tokens.less(tokens),
+        spending=window.spending.plus(tokens, limits.budget.price.nano_usd(tokens)),
     )
     granted = Grant(timedelta(0), timedelta(milliseconds=limits.margin_ms))
     if alive and alive[-1].start_ms == current:
@@ -259,7 +267,7 @@ def take(
 
 
 def _is_full(requests: int, spent: int, tokens: int, limits: RateLimits) -> bool:
-    if requests >= limits.requests:
+    if limits.requests is not None and requests >= limits.requests:
         return True
     return limits.tokens is not None and spent > 0 and spent + tokens > limits.tokens
 

@@ -8,7 +8,23 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from embed_pipeline.domain.errors import EmbedPipelineError
-from embed_pipeline.domain.printable import one_line
+
+UNPRINTABLE = "�"
+
+
+def printable(text: str) -> str:
+    """Keep lines, and nothing else that moves a cursor, colours a terminal or turns words round."""
+    return "".join(c if c.isprintable() or c == "\n" else UNPRINTABLE for c in text)
+
+
+def one_line(text: str) -> str:
+    """The same in one line: line breaks and the like are written as escapes."""
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", errors="surrogatepass").decode("ascii")
+
 
 MASK: Final = "***"
 MAX_MESSAGE: Final = 1_000

@@ -145,6 +145,8 @@ class BulkReport:
     job_ids: tuple[str, ...]
     is_preview: bool
     counts: Mapping[JobStatus, int] = field(default_factory=dict)
+    entity_uids: tuple[str, ...] = ()
+    """Of the jobs in ``job_ids``, in a preview."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class Tally:
     dimensions: Counter[int] = field(default_factory=Counter)
     waiting: int = 0
     forced: int = 0
+    wanted: Counter[Coverage] = field(default_factory=Counter)
+    tokens: list[int] = field(default_factory=list)
     truncated: int = 0
     oversized: int = 0
     oversized_names: list[str] = field(default_factory=list)
@@ -54,6 +56,11 @@ class Tally:
             self._explain(reading.unfit, 1, [reading.uid])
         if reading.is_cut:
             self._name(reading.uid)
+
+    def add_wanted(self, found: Coverage, tokens: int) -> None:
+        """Count one that is to be embedded."""
+        self.wanted[found] += 1
+        self.tokens.append(tokens)
 
     def add_unfit(self, reason: Unfit, number: int, examples: Iterable[str]) -> None:
         """Count entities of which no more is known than why they cannot be embedded."""
@@ -95,6 +102,8 @@ class Tally:
             orphaned=orphaned,
             cleared=cleared,
             forced=self.forced,
+            wanted=dict(self.wanted),
+            tokens=tuple(self.tokens),
             enqueued=enqueued,
             rows=dict(self.rows),
             truncated=self.truncated,

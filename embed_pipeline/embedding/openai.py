@@ -8,14 +8,15 @@ import openai
 
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.errors import (
+    ConfigurationError,
     CriticalError,
     EmbeddingError,
     PermanentError,
     RateLimitedError,
+    Refusal,
     TooLargeError,
     TransientError,
 )
-from embed_pipeline.domain.probe import Refusal
 from embed_pipeline.domain.redact import MAX_MESSAGE, said_by_provider, words_beside
 from embed_pipeline.embedding.answers import AnswerReader, BoundedClient, OversizedAnswerError
 from embed_pipeline.embedding.rate_headers import allowance_of
@@ -58,6 +59,11 @@ class OpenAIEmbedder:
         base_url: str | None = None,
         send_dimensions: bool = True,
     ) -> None:
+        if not api_key:
+            raise ConfigurationError(
+                f"OPENAI_API_KEY is not set, but {model} needs one; set it (any text for a server "
+                "that asks for none). 'embed-pipeline cutover status' says which model is live"
+            )
         """Nothing is sent before ``embed``.
 
         Args:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from embed_pipeline.domain.allowance import Allowance, Left
-from embed_pipeline.domain.holds import pause_of
+from embed_pipeline.domain.holds import Allowance, Left, pause_of
 
 _UNITS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION: Final = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|[dhms])){1,6}", re.ASCII)

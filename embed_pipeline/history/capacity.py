@@ -51,7 +51,13 @@ class Capacity:
         """
         margin = timedelta(milliseconds=self.limits.slice_ms + self.limits.margin_ms)
         per_minute = timedelta(minutes=1) / (self.limits.interval + margin)
-        return self.limits.requests * self.jobs_per_request * per_minute
+        return self.burst * per_minute
+
+    @property
+    def burst(self) -> float:
+        """Jobs that may be sent at once; ``inf`` where nothing is limited."""
+        requests = self.limits.requests
+        return inf if requests is None else requests * self.jobs_per_request
 
     @property
     def per_minute(self) -> float:
@@ -68,10 +74,9 @@ class Capacity:
             return 0.0
         if self.per_minute <= arrivals_per_minute:
             return inf
-        burst = self.limits.requests * self.jobs_per_request
         return max(
             backlog / (60 * self.jobs_per_second - arrivals_per_minute),
-            max(0.0, backlog - burst) / (self.limited_per_minute - arrivals_per_minute),
+            max(0.0, backlog - self.burst) / (self.limited_per_minute - arrivals_per_minute),
         )
 
 
@@ -166,4 +171,6 @@ def _worked(drains: pd.DataFrame) -> pd.DataFrame:
 
 
 def _scaled(limits: RateLimits, factor: float) -> RateLimits:
+    if limits.requests is None:
+        return limits
     return replace(limits, requests=max(1, round(factor * limits.requests)))

@@ -1,20 +1,17 @@
 """What fails, and why: failed jobs grouped by the fingerprint of their error."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Final
 
 import pandas as pd
 
-from embed_pipeline import wiring
-from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.fingerprint import fingerprint
-from embed_pipeline.domain.job import Job, JobStatus
+from embed_pipeline.domain.errors import ErrorCategory, fingerprint
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus
 from embed_pipeline.history.moments import Moment, to_time
+from embed_pipeline.operations.blocking import finish
+from embed_pipeline.operations.following import opened_live
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.store.queue import Queue
 
@@ -83,7 +80,7 @@ def failures(
 
     async def work() -> list[Kind]:
         kinds: dict[tuple[str, str], Kind] = {}
-        async with wiring.opened_queue(settings) as queue:
+        async with opened_live(settings) as (queue, _):
             async for job in _jobs(queue, which):
                 at = job.processed_at or job.created_at
                 if (start is None or at >= start) and (end is None or at < end):
@@ -92,9 +89,7 @@ def failures(
                     kinds[key] = kinds[key].joined(kind) if key in kinds else kind
         return list(kinds.values())
 
-    # In a thread of its own, because a notebook's loop is already running.
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return _frame(thread.submit(lambda: asyncio.run(work())).result())
+    return _frame(finish(work()))
 
 
 async def _jobs(queue: Queue, which: JobFilter) -> AsyncIterator[Job]:

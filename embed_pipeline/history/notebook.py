@@ -2,15 +2,26 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import pandas as pd
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.errors import ConfigurationError, EmbedPipelineError
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.history.frames import empty
+from embed_pipeline.history.frames import empty, resampled
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings import load_settings
+
+INTERVALS: Final = (
+    (timedelta(hours=3), "1min"),
+    (timedelta(hours=12), "5min"),
+    (timedelta(days=2), "15min"),
+    (timedelta(days=14), "1h"),
+    (timedelta(days=60), "6h"),
+)
+"""Up to so long a time is shown in such steps."""
+LONGEST_INTERVAL: Final = "1D"
 
 
 def say(text: str) -> None:
@@ -35,6 +46,20 @@ def read(
         return empty().reindex(columns=list(columns))
     say(f"{table.__name__}: {len(frame):,} rows." if len(frame) else f"{table.__name__}: none yet.")
     return frame
+
+
+def by_span(frame: pd.DataFrame, every: str | None = None) -> pd.DataFrame:
+    """One row per interval; without ``every`` the interval fits the time that was read.
+
+    On the first day that is minutes, over weeks hours: a hundred points or so, never one.
+    """
+    if frame.empty:
+        return frame
+    if every is None:
+        span = frame.index[-1] - frame.index[0]
+        every = next((rule for longest, rule in INTERVALS if span <= longest), LONGEST_INTERVAL)
+        say(f"One row per {every}.")
+    return resampled(frame, every)
 
 
 def rate_limits() -> RateLimits:

@@ -34,6 +34,8 @@ class Table:
     asset: str
     row: Callable[[dict[str, Any]], dict[str, Any] | None]
     """The row, or None where the materialization is about something else."""
+    former: str | None = None
+    """The asset that earlier versions have kept the rows in."""
 
 
 def _figures(values: dict[str, Any]) -> dict[str, Any] | None:
@@ -56,8 +58,50 @@ def _drain(values: dict[str, Any]) -> dict[str, Any] | None:
 
 METRICS: Final = Table("queue_metrics", "embed_queue_metrics", _figures)
 COVERAGE: Final = Table("coverage", "entity_embeddings", _coverage)
-DRAINS: Final = Table("drains", "entity_embeddings", _drain)
+DRAINS: Final = Table("drains", "embed_drains", _drain, former="entity_embeddings")
 TABLES: Final = (METRICS, COVERAGE, DRAINS)
+DRAIN_COLUMNS: Final = (
+    "run_id",
+    "leased",
+    "completed",
+    "retried",
+    "given_back",
+    "released",
+    "superseded",
+    "moved",
+    "fenced",
+    "lost",
+    "recovered",
+    "recovery_errors",
+    "heartbeats",
+    "heartbeats_failed",
+    "cache_hits",
+    "truncated",
+    "requests",
+    "requests_limited",
+    "holds_clamped",
+    "tokens",
+    "seconds",
+    "seconds_waiting",
+    "seconds_idle",
+    "failed_transient",
+    "failed_permanent",
+    "failed_critical",
+    "throughput",
+    "cost_usd",
+    "ending",
+    "reason",
+    "owner",
+    "model",
+    "config_max_minutes",
+    "config_max_jobs",
+    "config_linger_seconds",
+    "config_requests_at_once",
+    "config_jobs_per_request",
+    "config_jobs_per_lease",
+    "config_queue",
+)
+"""The columns that docs/history.md explains."""
 
 
 def queue_metrics(
@@ -126,8 +170,11 @@ def drains(
     archive: str | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """One row per drain, at its end, with its report and its config."""
-    return load(
+    """One row per drain, at its end, with its report and its config.
+
+    Every column is there, also one that is empty in all rows.
+    """
+    frame = load(
         DRAINS,
         since,
         until,
@@ -136,6 +183,8 @@ def drains(
         archive=archive,
         progress=progress,
     )
+    missing = [name for name in DRAIN_COLUMNS if name not in frame]
+    return frame.reindex(columns=[*frame.columns, *missing])
 
 
 def load(
@@ -180,8 +229,11 @@ def rows(
     tick: Tick = lambda _: None,
 ) -> Iterator[Record]:
     """The rows of a table in a time, as the event log has them."""
-    asset = asset_key(table.asset, queue)
-    for record in read_records(instance, asset, since=since, until=until, on_progress=tick):
-        row = table.row(record.values)
-        if row is not None:
-            yield Record(record.at, row)
+    for name in (table.former, table.asset):
+        asset = asset_key(name, queue) if name else None
+        if asset is None:
+            continue
+        for record in read_records(instance, asset, since=since, until=until, on_progress=tick):
+            row = table.row(record.values)
+            if row is not None:
+                yield Record(record.at, row)

@@ -41,7 +41,9 @@ def _coverage(history: History) -> str | None:
         return None
     return (
         f"{current:.1f} % of the entities are current, {wanted:g} % are wanted, and nothing waits "
-        "for the rest: look at failed and cancelled jobs, or run 'embed-pipeline reconcile'."
+        "for the rest: 'embed-pipeline jobs retry' tries failed jobs again, 'embed-pipeline jobs "
+        "restore' brings back what operators have cancelled, and what has no job gets one by "
+        "'embed-pipeline reconcile'."
     )
 
 

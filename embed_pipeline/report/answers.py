@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from embed_pipeline.domain.prices import PRICES_OF, cost_of
+from embed_pipeline.domain.quality import FLOOR
 from embed_pipeline.report.advice import advice
 from embed_pipeline.report.source import History, arrived, completed, latest, rise, worst
 from embed_pipeline.report.words import at, number_of, plain, span
@@ -22,12 +22,16 @@ LOOK_AT_DAGSTER: Final = "Is Dagster running, and its sensor queue_metrics on?"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer in one line, and what it rests on; ``is_good`` is ``None`` where it is neither."""
+    """An answer in one line, and what it rests on; ``is_good`` is ``None`` where it is neither.
+
+    ``is_amber`` where all is well now, but an objective was missed.
+    """
 
     question: str
     verdict: str
     is_good: bool | None
     reasons: tuple[str, ...] = ()
+    is_amber: bool = False
 
 
 def answers(history: History) -> list[Answer]:
@@ -36,15 +40,20 @@ def answers(history: History) -> list[Answer]:
         nothing = "There are no readings in this time."
         found = [Answer("Are we keeping up?", nothing, is_good=False, reasons=(LOOK_AT_DAGSTER,))]
         return [*found, _failing(history)] if len(history.failures) else found
-    return [_keeping_up(history), _failing(history), _cost(history), _changes(history)]
+    return [
+        *(_keeping_up(history), _failing(history), _cost(history)),
+        *_quality(history),
+        _changes(history),
+    ]
 
 
 def _keeping_up(history: History) -> Answer:
     is_good, verdict = _pace(history)
-    return Answer("Are we keeping up?", verdict, is_good, tuple(_signs(history)))
+    signs, is_amber = tuple(_signs(history)), is_good is None
+    return Answer("Are we keeping up?", verdict, is_good, signs, is_amber=is_amber)
 
 
-def _pace(history: History) -> tuple[bool, str]:
+def _pace(history: History) -> tuple[bool | None, str]:
     metrics, waiting = history.metrics, latest(history.metrics, "pending")
     wait = f"{number_of(waiting)} {'waits' if waiting == 1 else 'wait'}"
     silence = history.now - metrics.index[-1]
@@ -54,15 +63,32 @@ def _pace(history: History) -> tuple[bool, str]:
         return False, f"No: the breaker is open, and {wait}."
     if latest(metrics, "is_paused"):
         return False, f"No: the queue is paused, and {wait}."
+    if latest(metrics, "budget_used_percent") >= 100:
+        return False, f"No: the budget is used, it goes on with the next day or month; {wait}."
     age = timedelta(seconds=latest(metrics, "oldest_pending_seconds"))
     allowed = history.objectives.oldest_pending
     if age <= allowed:
-        return True, f"Yes: {number_of(completed(metrics))} completed, {waiting:,.0f} waiting now."
+        done = f"{number_of(completed(metrics))} completed, {waiting:,.0f} waiting now."
+        missed = ", ".join(_missed(history))
+        return (None, f"Yes, but {missed}: {done}") if missed else (True, f"Yes: {done}")
     lately = metrics["pending"].dropna().iloc[-(len(metrics) // LATELY + 2) :]
     if lately.iloc[0] > waiting:
         less = f"{lately.iloc[0] - waiting:,.0f} fewer than at {at(lately.index[0])} UTC"
         return False, f"Not yet, but it is catching up: {wait}, {less}."
     return False, f"No: {wait}, the oldest for {span(age)}; {span(allowed)} are allowed."
+
+
+def _missed(history: History) -> Iterator[str]:
+    """The objectives that were missed in the time, or are missed now."""
+    metrics, wanted = history.metrics, history.objectives
+    if worst(metrics, "oldest_pending_seconds") > wanted.oldest_pending.total_seconds():
+        yield "jobs have waited too long"
+    if "coverage_percent" in metrics:
+        current = latest(metrics, "coverage_percent")
+        if current < wanted.coverage_percent:
+            yield "too few entities are current"
+    if _failed_percent(metrics) > wanted.failed_percent:
+        yield "too many jobs have failed"
 
 
 def _patience(metrics: pd.DataFrame) -> timedelta:
@@ -119,18 +145,37 @@ def _failed_percent(metrics: pd.DataFrame) -> float:
 def _cost(history: History) -> Answer:
     metrics, model = history.metrics, history.model
     tokens, known = rise(metrics, "tokens_total"), rise(metrics, "cache_hits_total")
-    cost = cost_of(model, round(tokens))
+    cost = rise(metrics, "cost_usd_total")
     reasons = [
         f"{number_of(rise(metrics, 'requests_total'), 'request')}, {number_of(tokens, 'token')}.",
         f"{number_of(known, 'text')} had been embedded before and cost nothing.",
     ]
-    if cost is not None:
-        reasons.append(f"At the price of {model} as of {PRICES_OF}.")
     if others := sorted(_models(history.drains) - {model}):
-        names = plain(", ".join(others))
-        reasons.append(f"Drains also used {names}; their tokens are counted as those of {model}.")
-    verdict = f"No price is known for {model}." if cost is None else f"${cost:,.4f}"
+        reasons.append(f"Drains also used {plain(', '.join(others))}, each at its own price.")
+    is_unknown = tokens > 0 and cost == 0
+    verdict = f"No price is known for {model}." if is_unknown else f"${cost:,.4f}"
     return Answer("What did it cost?", verdict, is_good=None, reasons=tuple(reasons))
+
+
+def _quality(history: History) -> list[Answer]:
+    """Only where it was measured."""
+    value = latest(history.metrics, "quality_auc")
+    if not value:
+        return []
+    low, high = (latest(history.metrics, f"quality_auc_{end}") for end in ("low", "high"))
+    is_signal = max(value, latest(history.metrics, "quality_auc_of_words")) >= FLOOR
+    verdict = f"An edge is nearer than a pair without one in {100 * value:.0f} % of the cases."
+    reasons = [f"{100 * low:.0f} to {100 * high:.0f} % with a certainty of 95 %; 50 % is chance."]
+    if not is_signal:
+        reasons.append("No signal: joined texts share no more words than others do.")
+    return [
+        Answer(
+            "Are the vectors good?",
+            verdict,
+            is_good=value >= FLOOR if is_signal else None,
+            reasons=tuple(reasons),
+        )
+    ]
 
 
 def _models(drains: pd.DataFrame) -> set[str]:

@@ -25,6 +25,13 @@ class EntitySettings(QueueSettings):
         ALLOWED_NAME,
         "validTo",
     )
+    entity_order: Name | None = setting(
+        "EMBED_ENTITY_ORDER",
+        "Property that orders the versions of an entity, e.g. createdAt: of several nodes with one "
+        "key and without EMBED_ENTITY_VALID_TO the greatest is current. If not set they are "
+        "duplicates.",
+        ALLOWED_NAME,
+    )
     entity_vector: Name = setting(
         "EMBED_ENTITY_VECTOR", "Property that holds the vector.", ALLOWED_NAME, "embedding"
     )
@@ -78,4 +85,5 @@ class EntitySettings(QueueSettings):
             observations=self.entity_observations,
             template=self.entity_template,
             index=self.vector_index,
+            order=self.entity_order,
         )

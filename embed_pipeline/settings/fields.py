@@ -280,6 +280,11 @@ class QueueSettings(BaseSettings):
         return PRESETS[self.preset][0] if self.preset else self.lease / 3
 
     @property
+    def recovery_grace(self) -> timedelta:
+        """How long after its expiry a lease is left alone."""
+        return timedelta(milliseconds=self.recovery_grace_ms)
+
+    @property
     def max_attempts(self) -> int:
         """Times a job is tried before it fails for good."""
         return self.chosen_max_attempts or self.chosen_max_retries or 3

@@ -32,13 +32,12 @@ PREFIXES: Final = ("EMBED_", "EMBEDDING_")
 COMMAND_LINE_PREFIX: Final = "EMBED_PIPELINE_"
 """Variables of the command line: where data lives, which port the bundled server takes."""
 RETENTION_EXAMPLE: Final = 14
-LONGEST_SHOWN: Final = 200
+LONGEST_SHOWN: Final = 200  # characters of a wrong value
 UNVERIFIED: Final = (
     "it encrypts, but does not verify whose certificate it is, so that whoever answers in the "
     "server's place can read and change everything, the password too"
 )
 """What ``+ssc`` does not do."""
-"""Characters of a wrong value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,13 @@ class Problem:
     message: str
 
 
-def load_settings(env_file: Path | None = None) -> Settings:
-    """Read the settings from the environment and ``.env``; the environment wins.
+def load_settings(env_file: Path | None = None, **given: Any) -> Settings:
+    """Read the settings from the environment and ``.env``; the environment wins, ``given`` first.
 
     Raises:
         ConfigurationError: lists every problem, one per line.
     """
-    return _checked(env_file or project_dir() / ENV_FILE, {})
+    return _checked(env_file or project_dir() / ENV_FILE, given)
 
 
 def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings:
@@ -212,6 +211,12 @@ def _model_contradictions(settings: Settings) -> Iterator[Problem]:
             frozenset({"EMBEDDING_PROVIDER", "OPENAI_API_KEY"}),
             "OPENAI_API_KEY is not set, but EMBEDDING_PROVIDER is 'openai'; set a key (any text "
             "for a server that asks for none), or choose local, local-fast or mock.",
+        )
+    if settings.has_money_budget and settings.price.usd_per_million is None:
+        yield Problem(
+            frozenset({"EMBED_BUDGET_USD_PER_DAY", "EMBED_BUDGET_USD_PER_MONTH"}),
+            f"EMBED_BUDGET_USD_PER_… limits dollars, but nobody knows what {settings.model} costs; "
+            "set EMBEDDING_PRICE_USD_PER_MILLION, or EMBED_BUDGET_TOKENS_PER_… instead.",
         )
     known = MODELS.get(settings.model.removeprefix(MOCK_PREFIX))
     here = DEFAULT_MODELS.get(settings.provider) if settings.provider.runs_here else None

@@ -7,11 +7,11 @@ from typing import Literal
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.paths import project_dir, state_dir
-from embed_pipeline.settings.entities import EntitySettings
+from embed_pipeline.settings.spending import SpendingSettings
 from embed_pipeline.settings.types import DAY_MS, WholeNumber, setting
 
 
-class Settings(EntitySettings):
+class Settings(SpendingSettings):
     """Every setting: those of the queue, and those of the Dagster deployment around it."""
 
     code_server: Literal["all", "drains"] = setting(

@@ -20,6 +20,13 @@ def _whole_number(value: object) -> object:
     return value
 
 
+def _amount(value: object) -> object:
+    # float() would also take "nan", "1e3" and "1_000".
+    if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value, re.ASCII):
+        raise ValueError("not an amount")
+    return value
+
+
 def _neo4j_uri(value: str) -> str:
     if not is_neo4j_uri(value):
         raise ValueError("not an address of Neo4j")
@@ -62,6 +69,7 @@ def _key(value: SecretStr) -> SecretStr:
 
 
 WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
+Amount = Annotated[float, BeforeValidator(_amount)]
 Neo4jUri = Annotated[str, AfterValidator(_neo4j_uri)]
 ProviderUrl = Annotated[str, AfterValidator(_provider_url)]
 Name = Annotated[str, AfterValidator(_name)]

@@ -6,11 +6,11 @@ from typing import Final
 
 from neo4j.exceptions import ConstraintError
 
-from embed_pipeline.store import cypher_adopt as cypher
-from embed_pipeline.store.adopting import adopt
+from embed_pipeline.store.adopt import adopt
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import adopt as cypher
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
-from embed_pipeline.store.enqueueing import enqueue
+from embed_pipeline.store.enqueue import enqueue
 from embed_pipeline.store.transactions import count, new_token, write_once
 
 PAGE: Final = 500

@@ -13,15 +13,15 @@ import logging
 from datetime import timedelta
 from typing import Any, Final
 
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.breaker import pause_after
-from embed_pipeline.store import cypher_clock as cypher
+from embed_pipeline.domain.lifecycle import RetryPolicy
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.cypher_admin import READ_STATE, SET_QUEUE
-from embed_pipeline.store.cypher_worker import LOCK_JOBS, LOCK_QUEUE
+from embed_pipeline.store.cypher import clock as cypher
+from embed_pipeline.store.cypher.admin import READ_STATE, SET_QUEUE
+from embed_pipeline.store.cypher.worker import LOCK_JOBS, LOCK_QUEUE
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, fetch_one
-from embed_pipeline.store.queue_state import read_breaker
 from embed_pipeline.store.records import Properties
+from embed_pipeline.store.switch import read_breaker
 from embed_pipeline.store.transactions import new_token
 
 logger = logging.getLogger(__name__)

@@ -1,14 +1,15 @@
 """What the store has to know about one queue."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS
+from embed_pipeline.domain.lifecycle import RetryPolicy
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.text import Fingerprint, fingerprint, recipe_of, render_for, text_hash
 
@@ -34,6 +35,8 @@ class QueueConfig:
     keeps_old: bool = False
     """Outdated versions of entities keep their vectors."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    measure: Callable[[Mapping[str, Any]], int] | None = None
+    """Counts the tokens of an entity's text while it is scanned; for a plan."""
     roll: Callable[[], float] = random.random
 
     @property

@@ -1,14 +1,19 @@
 """How a driver is opened, and what its errors mean to a person."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeAlias
 
-from neo4j import AsyncDriver, AsyncGraphDatabase, GraphDatabase, NotificationMinimumSeverity
-from neo4j import Driver as SyncDriver
-from neo4j import exceptions as neo4j_errors
+from neo4j import (
+    AsyncDriver,
+    AsyncGraphDatabase,
+    Driver as SyncDriver,
+    GraphDatabase,
+    NotificationMinimumSeverity,
+    exceptions as neo4j_errors,
+)
 
 from embed_pipeline.domain.errors import (
     ApocMissingError,
@@ -96,14 +101,19 @@ def _options(connection: Connection) -> dict[str, Any]:
     }
 
 
+OpenDriver: TypeAlias = Callable[[Connection], AsyncDriver]
+
+
 @asynccontextmanager
-async def connected(connection: Connection) -> AsyncGenerator[AsyncDriver]:
+async def connected(
+    connection: Connection, opener: OpenDriver = open_driver
+) -> AsyncGenerator[AsyncDriver]:
     """Open a driver, make sure at once that Neo4j answers, and explain the driver's errors.
 
     Raises:
         EmbedPipelineError: says what to do; see ``explain_connection_error``.
     """
-    async with open_driver(connection) as driver:
+    async with opener(connection) as driver:
         try:
             # Else the first transaction would be retried for seconds against nobody.
             await driver.verify_connectivity()

@@ -14,9 +14,9 @@ from neo4j import (
     AsyncSession,
     NotificationMinimumSeverity,
     Record,
+    exceptions as neo4j_errors,
     unit_of_work,
 )
-from neo4j import exceptions as neo4j_errors
 
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import EmbedPipelineError, TooMuchAtOnceError

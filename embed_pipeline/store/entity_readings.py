@@ -15,10 +15,10 @@ from embed_pipeline.domain.keys import (
     whole_number,
 )
 from embed_pipeline.domain.text import LONGEST_TEXT
-from embed_pipeline.store import cypher_reconcile as cypher
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import reconcile as cypher
 from embed_pipeline.store.database import Transaction, fetch_one
-from embed_pipeline.store.loading import is_ours
+from embed_pipeline.store.load import is_ours
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.scan_page import PageOfEntities, keys_in_use
 

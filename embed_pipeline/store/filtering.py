@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.results import BulkReport
-from embed_pipeline.store import cypher_admin as cypher
-from embed_pipeline.store.auditing import AuditNote
-from embed_pipeline.store.changes import Change
+from embed_pipeline.store.audit import AuditNote
+from embed_pipeline.store.cypher import admin as cypher, worker as cypher_worker
 from embed_pipeline.store.database import Database, Transaction, fetch, to_ms
+from embed_pipeline.store.moves import Change
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
@@ -25,8 +24,13 @@ Decide = Callable[[Properties, int], Change | None]
 """A locked job and the time in; what to change, or nothing, out."""
 
 
-def filter_parameters(which: JobFilter, *, exclude: ErrorCategory | None = None) -> dict[str, Any]:
-    """The parameters of every statement that filters."""
+def filter_parameters(
+    which: JobFilter, *, exclude: ErrorCategory | None = None, not_by: str | None = None
+) -> dict[str, Any]:
+    """The parameters of every statement that filters.
+
+    ``not_by`` leaves jobs that were cancelled by somebody else.
+    """
     return {
         "ids": sorted(set(which.ids)) if which.ids is not None else None,
         "statuses": sorted(which.statuses) if which.statuses is not None else None,
@@ -38,6 +42,7 @@ def filter_parameters(which: JobFilter, *, exclude: ErrorCategory | None = None)
         "created_before": to_ms(which.created_before) if which.created_before else None,
         "ended_before": to_ms(which.ended_before) if which.ended_before else None,
         "has_lock": which.has_lock,
+        "not_by": not_by,
     }
 
 
@@ -48,6 +53,18 @@ async def read_page(
     statement = cypher.PAGE_OF_JOBS[_source(parameters)]
     records = await fetch(tx, statement, **parameters, limit=limit, after=after)
     return [record["job"] for record in records]
+
+
+async def read_newest(
+    tx: Transaction, parameters: dict[str, Any], *, limit: int, after: str | None
+) -> list[Properties]:
+    """Read a page of jobs, the newest first, beginning after the id ``after``."""
+    last = await fetch(tx, cypher_worker.READ_JOBS, ids=[after], now=0) if after else []
+    jobs = last[0]["jobs"] if last else []
+    created = jobs[0]["created_at"] if jobs else None
+    statement = cypher.NEWEST_JOBS[_source(parameters)]
+    asked = {**parameters, "after": "", "created_at": created, "last": after or ""}
+    return [record["job"] for record in await fetch(tx, statement, **asked, limit=limit)]
 
 
 def _source(parameters: dict[str, Any]) -> str:
@@ -67,7 +84,9 @@ async def preview(database: Database, parameters: dict[str, Any]) -> BulkReport:
         page = await read_page(tx, parameters, limit=MAX_REPORTED_IDS, after="")
         counts = {JobStatus(record["status"]): record["jobs"] for record in records}
         ids = tuple(job["id"] for job in page)
-        return BulkReport(sum(counts.values()), ids, is_preview=True, counts=counts)
+        uids = tuple(str(job["entity_uid"]) for job in page)
+        count = sum(counts.values())
+        return BulkReport(count, ids, is_preview=True, counts=counts, entity_uids=uids)
 
     return await database.read(work)
 

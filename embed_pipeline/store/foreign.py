@@ -13,8 +13,8 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import PRIORITY_RANGE, JobStatus
 from embed_pipeline.domain.keys import FIRST_VERSION
 from embed_pipeline.domain.redact import MAX_MESSAGE, MAX_STACK, redact
-from embed_pipeline.store.changes import NO_LANE, NO_LOCK, lane
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.moves import NO_LANE, NO_LOCK, lane
 from embed_pipeline.store.records import Properties, category_of, status_of, time_of, whole
 
 _INTEGRAL: Final = re.compile(r"(0|[1-9][0-9]{0,15})(\.0+)?", re.ASCII)

@@ -3,11 +3,11 @@
 from typing import Final
 
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.store.changes import BY_QUEUE, cancelled
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.cypher_former import PICK_FORMER
+from embed_pipeline.store.cypher.former import PICK_FORMER
 from embed_pipeline.store.database import Database, Transaction, fetch
 from embed_pipeline.store.identity import refuse_other_in
+from embed_pipeline.store.moves import BY_QUEUE, cancelled
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 PAGE: Final = 500

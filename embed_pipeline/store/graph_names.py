@@ -7,7 +7,7 @@ from neo4j.exceptions import Forbidden
 
 from embed_pipeline.domain.entity import EntityShape, is_name
 from embed_pipeline.domain.misfits import Names
-from embed_pipeline.store import cypher_names as cypher
+from embed_pipeline.store.cypher import names as cypher
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
 from embed_pipeline.store.naming import for_shape
 

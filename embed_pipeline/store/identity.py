@@ -10,10 +10,10 @@ from typing import Final
 from embed_pipeline.domain.audit import OperatorAction
 from embed_pipeline.domain.errors import ModelMismatchError, SchemaError
 from embed_pipeline.domain.identity import Identity
-from embed_pipeline.store.auditing import AuditNote
+from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.cypher_admin import READ_STATE, SET_QUEUE
-from embed_pipeline.store.cypher_worker import LOCK_QUEUE
+from embed_pipeline.store.cypher.admin import READ_STATE, SET_QUEUE
+from embed_pipeline.store.cypher.worker import LOCK_QUEUE
 from embed_pipeline.store.database import Database, Transaction, fetch
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.steps import Steps, ask
@@ -64,6 +64,10 @@ class Neo4jIdentity:
         """Why these settings must not be used on the queue, or ``None``; changes nothing."""
         queue = await self.database.read(lambda tx: _read_queue(tx, self.config))
         return _refusal(queue, self.config)
+
+    async def stored(self) -> Identity | None:
+        """The identity that the queue belongs to; ``None`` before its first installation."""
+        return read_identity(await self.database.read(lambda tx: _read_queue(tx, self.config)))
 
     async def check(self) -> None:
         """Refuse settings of another identity; changes nothing.

@@ -22,10 +22,9 @@ from embed_pipeline.domain.results import (
 )
 from embed_pipeline.domain.text import share_of
 from embed_pipeline.domain.vector import Vector
-from embed_pipeline.store import cypher_worker as cypher
-from embed_pipeline.store.changes import back_to_pending
-from embed_pipeline.store.completing import complete
+from embed_pipeline.store.complete import complete
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import worker as cypher
 from embed_pipeline.store.database import (
     Database,
     Transaction,
@@ -34,11 +33,12 @@ from embed_pipeline.store.database import (
     fetch_one,
     from_ms,
 )
-from embed_pipeline.store.failing import fail
-from embed_pipeline.store.leasing import lease
-from embed_pipeline.store.loading import find_forced, find_vectors, load
+from embed_pipeline.store.fail import fail
+from embed_pipeline.store.lease import lease
+from embed_pipeline.store.load import find_forced, find_vectors, load
+from embed_pipeline.store.moves import back_to_pending
 from embed_pipeline.store.records import is_held, lease_rows, settled_as
-from embed_pipeline.store.recovering import recover_expired
+from embed_pipeline.store.recover import recover_expired
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 

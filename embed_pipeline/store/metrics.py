@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.errors import ErrorCategory, SchemaError
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics
-from embed_pipeline.store import cypher_metrics as cypher
+from embed_pipeline.domain.metrics import COUNTERS, Backlog, QueueMetrics
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.cypher_admin import COUNT_JOBS, READ_STATE
-from embed_pipeline.store.cypher_former import COUNT_FORMER
+from embed_pipeline.store.cypher import metrics as cypher
+from embed_pipeline.store.cypher.admin import COUNT_JOBS, READ_STATE
+from embed_pipeline.store.cypher.former import COUNT_FORMER
 from embed_pipeline.store.database import (
     Database,
     Transaction,
@@ -22,7 +21,7 @@ from embed_pipeline.store.database import (
     from_ms,
     moment,
 )
-from embed_pipeline.store.queue_state import read_state
+from embed_pipeline.store.switch import read_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,16 @@ class Neo4jQueueMetrics:
                 + leased["ended_by_others"]
                 + categories[None],
             )
+
+        return await self.database.read(work)
+
+    async def completed_per_minute(self, window: timedelta) -> float:
+        """How fast jobs were completed in the time up to now; cost is that of the window."""
+
+        async def work(tx: Transaction) -> float:
+            now = (await fetch_one(tx, cypher.NOW, now=self.database.now_ms))["now"]
+            ended = await fetch(tx, cypher.ENDED, since=now - duration_ms(window), now=now)
+            return _tally(ended, "status")["completed"] / (window / timedelta(minutes=1))
 
         return await self.database.read(work)
 

@@ -7,8 +7,12 @@ from typing import Final, LiteralString, cast
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
-from embed_pipeline.store.cypher_entity import (
+from embed_pipeline.store.cypher.entity import (
     BEGINNING_OF_VALUE,
+    CLOSED,
+    NEWEST,
+    NOT_CLOSED,
+    NOT_NEWEST,
     READABLE_TEXT,
     SAMPLE_OF_VECTOR,
     SIZE_OF_VALUE,
@@ -22,6 +26,8 @@ shared, the nodes have names.
 
 Names in backquotes, which are the user's, are found as a whole, so that nothing inside is.
 """
+_NODES: Final[tuple[LiteralString, ...]] = ("entity", "successor", "node")
+"""What statements call the nodes whose currency they ask for, as in ``%current_entity%``."""
 _PLACEHOLDER: Final = re.compile(r"%(\w+)%")
 
 
@@ -60,6 +66,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
         "vector_job": shape.vector_job,
         "vector_print": shape.vector_print,
         "vector_at": shape.vector_at,
+        **({} if shape.order is None else {"order": shape.order}),
     }
     written: dict[str, str] = {placeholder: quoted(name) for placeholder, name in names.items()}
     properties = [quoted(name) for name in shape.text]
@@ -74,9 +81,20 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
     }
     text: str = _PLACEHOLDER.sub(
         lambda found: written.get(found[1], found[0]),
-        statement.replace("%readable%", READABLE_TEXT),
+        _for_order(statement, is_ordered=shape.order is not None).replace(
+            "%readable%", READABLE_TEXT
+        ),
     )
     return cast("LiteralString", text)
+
+
+def _for_order(statement: LiteralString, *, is_ordered: bool) -> LiteralString:
+    """Write out what it means that a node is current, before any name is in the text."""
+    current, outdated = (NEWEST, NOT_NEWEST) if is_ordered else (NOT_CLOSED, CLOSED)
+    for node in _NODES:
+        statement = statement.replace(f"%current_{node}%", current.replace("%node%", node))
+        statement = statement.replace(f"%outdated_{node}%", outdated.replace("%node%", node))
+    return statement
 
 
 @cache

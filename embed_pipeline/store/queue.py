@@ -8,17 +8,19 @@ from neo4j import AsyncDriver
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.store.adoption import Neo4jAdoption
-from embed_pipeline.store.auditing import Neo4jAudit
+from embed_pipeline.store.audit import Neo4jAudit
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import TRANSACTION_TIMEOUT, Clock, Database
+from embed_pipeline.store.desk import Neo4jDesk
 from embed_pipeline.store.identity import Neo4jIdentity
 from embed_pipeline.store.job_store import Neo4jJobStore
+from embed_pipeline.store.limiter import Neo4jRateLimiter
+from embed_pipeline.store.lookout import Neo4jLookout
 from embed_pipeline.store.metrics import Neo4jQueueMetrics
-from embed_pipeline.store.purging import Neo4jPurge
+from embed_pipeline.store.purge import Neo4jPurge
 from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
-from embed_pipeline.store.queue_state import Neo4jQueueSwitch
-from embed_pipeline.store.rate_limit import Neo4jRateLimiter
-from embed_pipeline.store.reconciling import Neo4jReconciler
+from embed_pipeline.store.scan import Neo4jReconciler
+from embed_pipeline.store.switch import Neo4jQueueSwitch
 from embed_pipeline.store.triggers import Neo4jTriggers
 
 
@@ -36,6 +38,8 @@ class Queue:
     audit: Neo4jAudit
     identity: Neo4jIdentity
     adoption: Neo4jAdoption
+    lookout: Neo4jLookout
+    desk: Neo4jDesk
 
     def acting_as(self, operator: Operator) -> "Queue":
         """The same queue; what is changed through it is recorded as done by ``operator``."""
@@ -79,4 +83,6 @@ def _assembled(database: Database, config: QueueConfig) -> Queue:
         audit=Neo4jAudit(database, config),
         identity=Neo4jIdentity(database, config),
         adoption=Neo4jAdoption(database, config),
+        lookout=Neo4jLookout(database, config),
+        desk=Neo4jDesk(database, config),
     )

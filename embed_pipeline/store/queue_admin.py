@@ -8,17 +8,14 @@ from typing import Final
 
 from embed_pipeline.domain.audit import OperatorAction, describe_filter
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import Job, JobStatus, NewJob
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import MOVES, EnqueueOutcome, Move
 from embed_pipeline.domain.metrics import COUNTERS
 from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.results import BulkReport, RecoveredJob
-from embed_pipeline.store import cypher_admin as cypher
-from embed_pipeline.store import cypher_worker
-from embed_pipeline.store.auditing import AuditNote
-from embed_pipeline.store.changes import Change, back_to_pending, cancelled, reopened
+from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import admin as cypher, worker as cypher_worker
 from embed_pipeline.store.database import (
     Database,
     QueueTransaction,
@@ -27,10 +24,11 @@ from embed_pipeline.store.database import (
     fetch,
     fetch_one,
 )
-from embed_pipeline.store.enqueueing import enqueue
+from embed_pipeline.store.enqueue import enqueue
 from embed_pipeline.store.filtering import change_all, filter_parameters, preview, read_page
+from embed_pipeline.store.moves import Change, back_to_pending, cancelled, reopened
 from embed_pipeline.store.records import Properties, is_owned, to_job
-from embed_pipeline.store.recovering import recover_owner
+from embed_pipeline.store.recover import recover_owner
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from neo4j import AsyncDriver, AsyncManagedTransaction
 
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import SchemaError
-from embed_pipeline.store import cypher_sample
+from embed_pipeline.store.cypher import sample as cypher_sample
 from embed_pipeline.store.naming import for_shape
 
 

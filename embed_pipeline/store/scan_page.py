@@ -14,10 +14,10 @@ from embed_pipeline.domain.coverage import MOST_EXAMPLES
 from embed_pipeline.domain.keys import KeyValue, Unfit, is_negative_zero
 from embed_pipeline.domain.text import LONGEST_TEXT, pages_by_size, share_of
 from embed_pipeline.domain.vector import SAMPLED
-from embed_pipeline.store import cypher_reconcile as cypher
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import reconcile as cypher
 from embed_pipeline.store.database import Database, Transaction, fetch
-from embed_pipeline.store.loading import ANY_LENGTH
+from embed_pipeline.store.load import ANY_LENGTH
 from embed_pipeline.store.naming import for_shape
 
 SMALLEST: Final = float("-inf")
@@ -130,6 +130,7 @@ async def _read(
     ]
     hashes: dict[str, str] = {}
     present: dict[str, frozenset[str]] = {}
+    tokens: dict[str, int] = {}
     unread = [(r["unread"], r["size"]) for r in records if r["unread"] is not None]
     for page in pages_by_size(unread):
         texts = await fetch(
@@ -141,9 +142,15 @@ async def _read(
         )
         hashes |= {record["id"]: config.hash_of(record["text"]) for record in texts}
         present |= {record["id"]: present_in(record["text"]) for record in texts}
+        tokens |= {record["id"]: _measured(config, record["text"]) for record in texts}
     for record in records:
         text, unread_id = record.pop("text"), record["unread"]
         # One that is gone by now has a text of its own that nothing fits.
         record["hash"] = hashes.get(unread_id, "") if unread_id else config.hash_of(text)
         record["present"] = present.get(unread_id, ()) if unread_id else present_in(text)
+        record["tokens"] = tokens.get(unread_id, 0) if unread_id else _measured(config, text)
     return records
+
+
+def _measured(config: QueueConfig, text: dict[str, Any]) -> int:
+    return config.measure(text) if config.measure else 0

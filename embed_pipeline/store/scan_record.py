@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import LiteralString
 
 from embed_pipeline.domain.coverage import CoverageReport, ScanPace
-from embed_pipeline.store import cypher_reconcile as cypher
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import reconcile as cypher
 from embed_pipeline.store.database import Database, Record, fetch, fetch_one, from_ms, moment
 from embed_pipeline.store.transactions import new_token
 

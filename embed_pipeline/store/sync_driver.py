@@ -8,8 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar, cast
 
-from neo4j import READ_ACCESS, AsyncDriver, Driver, Record, Result, ResultSummary, Session
-from neo4j import Transaction as SyncTransaction
+from neo4j import (
+    READ_ACCESS,
+    AsyncDriver,
+    Driver,
+    Record,
+    Result,
+    ResultSummary,
+    Session,
+    Transaction as SyncTransaction,
+)
 
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]

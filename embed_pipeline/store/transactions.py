@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from embed_pipeline.store import cypher_worker as cypher
-from embed_pipeline.store.changes import Change
+from embed_pipeline.store.cypher import worker as cypher
 from embed_pipeline.store.database import Database, Result, Transaction, fetch
+from embed_pipeline.store.moves import Change
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.steps import Steps, ask, ask_one, run
 

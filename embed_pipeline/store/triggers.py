@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 
-from neo4j import Record
-from neo4j import exceptions as neo4j_errors
+from neo4j import Record, exceptions as neo4j_errors
 
 from embed_pipeline.domain.errors import ApocMissingError
 from embed_pipeline.domain.keys import LARGEST_EXACT, MAX_KEY_LENGTH
-from embed_pipeline.store import cypher_trigger as cypher
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import trigger as cypher
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.naming import for_queue, for_shape, name_for
 
@@ -30,6 +29,7 @@ class TriggerState:
     """False where this user may not look at triggers."""
 
 
+ACTIVE: Final = TriggerState(is_installed=True, is_active=True, is_other=False)
 NO_TRIGGER: Final = TriggerState(is_installed=False, is_active=False, is_other=False)
 
 
@@ -78,10 +78,12 @@ class Neo4jTriggers:
         return False
 
     async def inspect(self) -> TriggerState:
-        """Say whether the trigger is installed and running."""
+        """Say whether the trigger is installed and running; one question where all is well."""
         try:
-            every = await self._run(_SYSTEM, cypher.SHOW_TRIGGER, database=self.database.name)
             active = await self._run(self.database.name, cypher.ACTIVE_TRIGGER, name=self._name)
+            if any(self._is_ours(record) for record in active):
+                return ACTIVE
+            every = await self._run(_SYSTEM, cypher.SHOW_TRIGGER, database=self.database.name)
         except ApocMissingError:
             return NO_TRIGGER
         except neo4j_errors.Forbidden:
@@ -90,7 +92,7 @@ class Neo4jTriggers:
         is_installed = any(self._is_ours(record) for record in installed)
         return TriggerState(
             is_installed=is_installed,
-            is_active=is_installed and any(self._is_ours(record) for record in active),
+            is_active=False,
             is_other=bool(installed) and not is_installed,
         )
 
@@ -107,7 +109,7 @@ class Neo4jTriggers:
         shape = self.config.shape
         return {
             "label": shape.label,
-            "watched": [*shape.text, shape.version, shape.valid_to],
+            "watched": [*shape.text, shape.version, shape.valid_to, *filter(None, [shape.order])],
             "model": self.model,
             "max_attempts": self.config.max_attempts,
             "longest": MAX_KEY_LENGTH,

@@ -6,7 +6,7 @@ from embed_pipeline.domain.errors import InvalidJobError, QueueError
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.keys import Unfit
 from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.loading import CurrentEntity
+from embed_pipeline.store.load import CurrentEntity
 
 
 def in_place_of_keys(

@@ -4,16 +4,13 @@ The contract suite runs over it and over Neo4j, and a state machine compares the
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from embed_pipeline.domain.allowance import Allowance
 from embed_pipeline.domain.audit import AuditEntry, Operator, OperatorAction, describe_filter
-from embed_pipeline.domain.backlog import Backlog
-from embed_pipeline.domain.backoff import RetryPolicy
 from embed_pipeline.domain.breaker import (
     PROBE_LASTS,
     Breaker,
@@ -22,13 +19,13 @@ from embed_pipeline.domain.breaker import (
     opened,
     pause_after,
 )
+from embed_pipeline.domain.budget import corrected
 from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
 from embed_pipeline.domain.fairness import Lane, group_of, slots_for_oldest, suspects_first
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.holds import Hold, Origin
-from embed_pipeline.domain.job import Job, JobStatus, Lease, LeasedJob, NewJob
+from embed_pipeline.domain.holds import Allowance, Hold, Origin
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, LeasedJob, NewJob
 from embed_pipeline.domain.judging import EntityReading, classify
 from embed_pipeline.domain.lifecycle import (
     MOVES,
@@ -37,12 +34,13 @@ from embed_pipeline.domain.lifecycle import (
     GiveBack,
     GiveUp,
     Move,
+    RetryPolicy,
     after_expiry,
     after_failure,
     is_allowed,
     on_enqueue,
 )
-from embed_pipeline.domain.metrics import QueueState
+from embed_pipeline.domain.metrics import Backlog, QueueState
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.rate_window import (
     Grant,
@@ -117,7 +115,7 @@ class FakeQueue:
     shape: EntityShape = field(default_factory=EntityShape)
     jobs: dict[str, Job] = field(default_factory=dict)
     entities: dict[str, FakeEntity] = field(default_factory=dict)
-    counters: Counter[str] = field(default_factory=Counter)
+    counters: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     breaker: Breaker = field(default_factory=Breaker)
     paused: tuple[str, datetime] | None = None
     slots: int = 0
@@ -151,7 +149,8 @@ class FakeQueue:
         return fingerprint(render_for(self.shape), recipe=recipe_of(self.shape))(properties)
 
     async def count(self, counts: Mapping[str, int]) -> None:
-        self.counters.update(counts)
+        for name, number in counts.items():
+            self.counters[name] += number
 
     # the worker's side
 
@@ -396,7 +395,7 @@ class FakeQueue:
         return QueueState(self.breaker, self.paused is not None, by, since)
 
     async def open_breaker(self, reason: str, *, is_outage: bool = False) -> Breaker:
-        self.breaker = opened(self.breaker, reason, self.now, is_outage=is_outage)
+        self.breaker = opened(self.breaker, reason, self.now, is_outage=is_outage, roll=self.roll())
         return self.breaker
 
     async def close_breaker(self) -> None:
@@ -585,7 +584,8 @@ class FakeQueue:
         )
         self._set(job.id, expiries=job.expiries + 1)
         self.counters["recovered"] += 1
-        if isinstance(decision, GiveUp) and self.moved.get(job.id) == job.fence:
+        is_moved = isinstance(decision, GiveUp) and self.moved.get(job.id) == job.fence
+        if is_moved or isinstance(decision, GiveBack):
             self._back(job.id, refund=1)
         elif isinstance(decision, GiveUp):
             self.counters["exhausted"] += 1
@@ -822,6 +822,12 @@ class FakeRateLimiter:
     async def learn(self, allowance: Allowance) -> None:
         self._follow()
         self.window = learnt(self.window, allowance, now_ms=self._now_ms)
+
+    async def correct(self, *, counted: int, charged: int) -> None:
+        self._follow()
+        budget, spent = self.limits.budget, self.window.spending
+        after = corrected(spent, budget, counted=counted, charged=charged)
+        self.window = replace(self.window, spending=after)
 
     async def read(self) -> LimiterState:
         window = followed(self.window, self.limits, now_ms=self._now_ms)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.ports import JobStore
     from embed_pipeline.store.queue import Queue as Store
-    from embed_pipeline.store.schema_state import InstallReport
+    from embed_pipeline.store.schema.state import InstallReport
     from embed_pipeline.worker.report import DrainReport
 
 NO_LIMIT = RateLimits(requests=1_000_000, interval=timedelta(seconds=1))
@@ -71,7 +71,7 @@ class InMemoryOperations(Operations):
 
     async def init(self, *, change_model: bool = False) -> InstallReport:
         """Nothing is to be made."""
-        from embed_pipeline.store.schema_state import InstallReport
+        from embed_pipeline.store.schema.state import InstallReport
 
         return InstallReport(version=0, vector_index="in memory", created=(), present=())
 
@@ -84,7 +84,7 @@ class InMemoryOperations(Operations):
         force: bool = False,
     ) -> list[EnqueueOutcome]:
         """Enqueue; a transaction is taken, but nothing here is rolled back with it."""
-        from embed_pipeline.store.enqueueing import in_place_of_keys
+        from embed_pipeline.store.enqueue import in_place_of_keys
 
         wanted = list(entities)
         keys = [entity for entity in wanted if isinstance(entity, str)]
@@ -167,8 +167,7 @@ class InMemoryOperations(Operations):
     ) -> DrainReport:
         """Run the real drain on the queue in memory."""
         from embed_pipeline.worker.engine import Drain
-        from embed_pipeline.worker.options import DrainOptions
-        from embed_pipeline.worker.parts import Parts
+        from embed_pipeline.worker.options import DrainOptions, Parts
 
         @asynccontextmanager
         async def open_store() -> AsyncGenerator[JobStore]:

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from embed_pipeline.domain.allowance import Allowance
 from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.errors import (
+    PROBE_WORD,
     CriticalError,
     EmbeddingError,
     OutageError,
@@ -15,8 +15,8 @@ from embed_pipeline.domain.errors import (
     TooLargeError,
     TransientError,
 )
+from embed_pipeline.domain.holds import Allowance
 from embed_pipeline.domain.ports import Embedder
-from embed_pipeline.domain.probe import PROBE_WORD
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import Item, halves, judge_answer
 from embed_pipeline.worker.report import DrainReport
@@ -29,6 +29,9 @@ WaitForGrant = Callable[[int], Awaitable[None]]
 
 Learn = Callable[[Allowance], Awaitable[None]]
 """Tells everybody who shares the rate limit what the provider says is left."""
+
+Correct = Callable[[int, int], Awaitable[None]]
+"""Tells the budget how many tokens were counted for a request, and how many it was charged."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Asking:
     report: DrainReport
     line: "Line"
     learn: Learn
+    correct: Correct
     _is_provider_cleared: bool = field(default=False, init=False)
     """It is known not to refuse everything: it has answered, or the probe was looked at."""
 
@@ -116,12 +120,16 @@ class Asking:
 
     async def _once(self, texts: Sequence[PreparedText]) -> list[Answer]:
         self.report.requests += 1
+        counted = sum(text.tokens for text in texts)
         try:
             embedded = await self.embedder.embed(texts)
-        except RateLimitedError:
-            self.report.requests_limited += 1
+        except (RateLimitedError, PermanentError, CriticalError) as refusal:
+            # A refusal is not charged. Any other silence may be: an answer that got lost.
+            self.report.requests_limited += isinstance(refusal, RateLimitedError)
+            await self.correct(counted, 0)
             raise
         self.report.tokens += embedded.tokens
+        await self.correct(counted, embedded.tokens)
         if embedded.left is not None and embedded.left.is_scarce:
             await self.learn(embedded.left)
         answers = judge_answer(

@@ -9,21 +9,16 @@ from contextlib import suppress
 from typing import Any
 
 from embed_pipeline.domain.errors import DatabaseFault, UnreachableError
-from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.worker.batching import Item
-from embed_pipeline.worker.counting import Counting
-from embed_pipeline.worker.heartbeat import Heartbeat
-from embed_pipeline.worker.holdings import Holdings
+from embed_pipeline.worker.chores import Counting, Recovery
 from embed_pipeline.worker.in_flight import InFlight
 from embed_pipeline.worker.intake import Intake
-from embed_pipeline.worker.lines import log_jobs
-from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.lease_keeper import Heartbeat, Holdings
+from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.outage import Outage, Say
-from embed_pipeline.worker.parts import Parts
 from embed_pipeline.worker.processing import LOOK_AGAIN, Processor
-from embed_pipeline.worker.recovery import Recovery
-from embed_pipeline.worker.report import DrainReport, Ending
+from embed_pipeline.worker.report import DrainReport, Ending, log_jobs
 from embed_pipeline.worker.settling import Settler
 
 logger = logging.getLogger(__name__)
@@ -50,7 +45,7 @@ class Drain:
             stop: set it to end the drain: no new lease, a grace, then everything is given back.
             say: is told what somebody who watches should know at once.
         """
-        self.report = DrainReport(owner=owner, model=parts.embedder.model)
+        self.report = DrainReport(owner, parts.embedder.model, price=parts.price)
         self._parts = parts
         self._options = options or DrainOptions()
         self._stop = stop or asyncio.Event()
@@ -74,7 +69,7 @@ class Drain:
         self._leasing: asyncio.Task[None] | None = None
         self._resume_at = 0.0
         self._look_at = 0.0
-        self._hold: Hold | None = None
+        self._limit: Grant | None = None
         self._deadline = float("inf")
 
     @property
@@ -151,6 +146,9 @@ class Drain:
             return Ending.BUDGET
         if self._requests or self._leasing or self._ready or self._intake.has_long:
             return None
+        if self._limit and self._limit.budget and self._options.until_empty:
+            self.report.reason = str(self._limit.budget)
+            return Ending.SPENT
         if self._intake.refusal is not None:
             self.report.reason = self._intake.refusal
             return Ending.CLOSED
@@ -162,7 +160,7 @@ class Drain:
         return Ending.EMPTY if self._intake.is_dry and self._options.until_empty else None
 
     def _say_what_lasts_longer(self) -> None:
-        why = f"; {self._hold}" if self._hold else ""
+        why = f"; {self._limit.hold}" if self._limit and self._limit.hold else ""
         self.report.reason = f"the rate limit lasts longer than the time left{why}"
 
     async def _send(self) -> None:
@@ -195,7 +193,7 @@ class Drain:
 
     def _wait_for(self, grant: Grant) -> None:
         now = time.monotonic()
-        self._hold = grant.hold
+        self._limit = grant
         self._resume_at = now + grant.wait.total_seconds()
         self._look_at = now + min(grant.wait, LOOK_AGAIN).total_seconds()
 
@@ -220,7 +218,7 @@ class Drain:
             if not grant.is_granted:
                 self._wait_for(grant)
                 return
-            self._resume_at = 0.0
+            self._resume_at, self._limit = 0.0, None
         batch = await self._intake.take()
         if batch.is_probe:
             # Among the requests, so that a stop does not wait for an answer that may never come.

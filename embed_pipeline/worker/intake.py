@@ -15,13 +15,12 @@ from embed_pipeline.domain.results import Completion, EntityFate, LoadedEntity
 from embed_pipeline.domain.text import pages_by_size, text_hash
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import Item, pack
-from embed_pipeline.worker.lines import log_jobs
 from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.report import DrainReport
+from embed_pipeline.worker.report import DrainReport, log_jobs
 from embed_pipeline.worker.settling import Settler
 
 if TYPE_CHECKING:
-    from embed_pipeline.worker.parts import Parts
+    from embed_pipeline.worker.options import Parts
 
 logger = logging.getLogger(__name__)
 

@@ -4,6 +4,33 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from embed_pipeline.domain.errors import plain_fault
+from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
+from embed_pipeline.domain.prices import UNKNOWN, Price
+from embed_pipeline.domain.text import Render
+from embed_pipeline.worker.lease_keeper import OpenStore
+from embed_pipeline.worker.outage import ReleaseOwner
+from embed_pipeline.worker.settling import FaultOf
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a drain works with."""
+
+    store: JobStore
+    open_store: OpenStore
+    """Opens another store, for the thread of the heartbeat."""
+    limiter: RateLimiter
+    switch: QueueSwitch
+    counters: Counters
+    embedder: Embedder
+    render: Render
+    recipe: str
+    fault_of: FaultOf = plain_fault
+    release_owner: ReleaseOwner | None = None
+    price: Price = UNKNOWN
+
+
 MOST_PER_LEASE: Final = 2_048
 """As many as a request can hold; a lease of more would hold the mutex of the queue for longer."""
 

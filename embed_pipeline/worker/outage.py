@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from embed_pipeline.domain.errors import DatabaseFault
-from embed_pipeline.worker.holdings import Holdings
+from embed_pipeline.worker.lease_keeper import Holdings
 from embed_pipeline.worker.settling import Settler
 
 if TYPE_CHECKING:
-    from embed_pipeline.worker.parts import Parts
+    from embed_pipeline.worker.options import Parts
 
 logger = logging.getLogger(__name__)
 

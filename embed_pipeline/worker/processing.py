@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.errors import (
+    BudgetSpentError,
     CriticalError,
     EmbeddingError,
     OutageError,
@@ -27,7 +28,7 @@ from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
 
 if TYPE_CHECKING:
-    from embed_pipeline.worker.parts import Parts
+    from embed_pipeline.worker.options import Parts
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,9 @@ class Processor:
             seconds = self._options.job_timeout.total_seconds()
             late = TransientError(f"the work took longer than {seconds:g} s")
             await self._fail_unless_down(items, late)
+        except BudgetSpentError:
+            self.is_paused, self._pause = True, await self._parts.limiter.peek()
+            await self._settler.release([item.leased.lease for item in items])
         except RateLimitedError as error:
             self._note_limit(error)
             self._pause = await self._parts.limiter.hold(
@@ -114,6 +118,9 @@ class Processor:
                 await self._asking().probe()
         except CriticalError as error:
             self.critical = error
+        except BudgetSpentError:
+            # Nobody was asked.
+            self.is_paused, self._pause = True, await self._parts.limiter.peek()
         except (RateLimitedError, PermanentError):
             # No vector, but an answer.
             await self._note_return()
@@ -127,12 +134,13 @@ class Processor:
     async def open_breaker(self) -> None:
         """Stop everybody because of the global fault that was met."""
         breaker = await self._parts.switch.open_breaker(str(self.critical))
+        self._report.breaker = breaker
         if breaker.status is BreakerStatus.OPEN:
             logger.error("owner=%s opened the breaker: %s", self._report.owner, breaker.reason)
 
     def forget_outage(self) -> None:
         """The queue gives out jobs again, so somebody has seen the provider work."""
-        self._line.outage = self.breaker = None
+        self._line.outage = self.breaker = self._report.breaker = None
 
     async def _note_return(self) -> None:
         self.forget_outage()
@@ -147,7 +155,7 @@ class Processor:
         logger.error("owner=%s %s", self._report.owner, breaker)
         await self._settler.fail(items, error)
         # Last: the drain may end now.
-        self.breaker = breaker
+        self.breaker = self._report.breaker = breaker
 
     async def _fail_unless_down(self, items: Sequence[Item], late: TransientError) -> None:
         """A request that took too long is the fault of its texts, unless nothing is answered."""
@@ -171,7 +179,17 @@ class Processor:
             self._report,
             self._line,
             self._parts.limiter.learn,
+            self._correct,
         )
+
+    async def _correct(self, counted: int, charged: int) -> None:
+        """Put the budget right; the answer is worth more than that."""
+        try:
+            await self._parts.limiter.correct(counted=counted, charged=charged)
+        except Exception as error:
+            logger.warning(
+                "owner=%s cannot correct the budget: %s", self._report.owner, type(error).__name__
+            )
 
     async def _embed(self, items: Sequence[Item]) -> None:
         answers = await self._asking().ask(items)
@@ -203,6 +221,8 @@ class Processor:
         # Jobs in flight keep their leases meanwhile, which the heartbeat extends; but not for
         # minutes: their time to work would pass, and with it an attempt.
         while not (grant := await self._parts.limiter.acquire(tokens=tokens)).is_granted:
+            if grant.budget is not None:
+                raise BudgetSpentError(str(grant.budget))
             if grant.hold is not None and grant.wait > LOOK_AGAIN:
                 raise RateLimitedError("the provider has asked everybody to wait")
             wait = min(grant.wait, LOOK_AGAIN).total_seconds()

@@ -1,16 +1,20 @@
 """What a drain did, in numbers."""
 
+import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.fingerprint import fingerprint
-from embed_pipeline.domain.prices import cost_of
-from embed_pipeline.domain.printable import one_line
-from embed_pipeline.domain.redact import redact
+from embed_pipeline.domain.breaker import Breaker
+from embed_pipeline.domain.errors import ErrorCategory, fingerprint
+from embed_pipeline.domain.job import Lease, run_id_of
+from embed_pipeline.domain.prices import UNKNOWN, Price
+from embed_pipeline.domain.redact import one_line, redact
 from embed_pipeline.domain.results import FailureOutcome
+
+logger = logging.getLogger(__name__)
 
 
 class Ending(StrEnum):
@@ -18,6 +22,7 @@ class Ending(StrEnum):
 
     EMPTY = "nothing left to do"
     BUDGET = "its budget is used"
+    SPENT = "nothing more may be spent for now"
     STOPPED = "it was told to stop"
     CLOSED = "the queue gives out no jobs"
     CRITICAL = "nothing can work until somebody acts"
@@ -29,6 +34,7 @@ FAULTS: Final = (Ending.CRITICAL, Ending.OUTAGE, Ending.HEARTBEAT)
 MOST_KINDS: Final = 20
 """Kinds of errors that are told apart; a provider may have a new message for every text."""
 LONGEST_EXAMPLE: Final = 300
+MOST_FAILED_IDS: Final = 100
 NAMED_KINDS: Final = 3
 """Kinds of errors in one sentence."""
 
@@ -85,7 +91,18 @@ class DrainReport:
     """For new jobs, with nothing left to do."""
     ending: Ending | None = None
     reason: str | None = None
+    price: Price = UNKNOWN
+    """Of a token while the drain worked."""
+    breaker: Breaker | None = None
+    """As this drain has left it, if it met a fault that stops everybody."""
     kinds: dict[tuple[ErrorCategory, str], ErrorKind] = field(default_factory=dict)
+    failed_ids: list[str] = field(default_factory=list)
+    """The first jobs that have failed for good; whoever needs more asks the queue."""
+
+    def note_failed(self, job_id: str) -> None:
+        """Remember a job that has failed for good."""
+        if len(self.failed_ids) < MOST_FAILED_IDS:
+            self.failed_ids.append(job_id)
 
     def note_error(self, category: ErrorCategory, message: str, outcome: FailureOutcome) -> None:
         """Count a failed attempt with those of its kind."""
@@ -124,7 +141,12 @@ class DrainReport:
     @property
     def cost_usd(self) -> float | None:
         """What the provider charges for the tokens; None where its price is not known."""
-        return cost_of(self.model, self.tokens)
+        return self.price.usd(self.tokens)
+
+    @property
+    def cost_nano_usd(self) -> int:
+        """The same in whole billionths, for the counters; nothing where nobody knows."""
+        return self.price.nano_usd(self.tokens)
 
     @property
     def fault(self) -> str | None:
@@ -156,3 +178,11 @@ class DrainReport:
             "owner": self.owner,
             "model": self.model,
         }
+
+
+def log_jobs(level: int, what: str, owner: str, leases: Sequence[Lease]) -> None:
+    """Say what happened to all of these jobs; one line, however many they are."""
+    if logger.isEnabledFor(level):
+        ids = ",".join(lease.job_id for lease in leases)
+        run = run_id_of(owner)
+        logger.log(level, "%s owner=%s run=%s jobs=%d ids=%s", what, owner, run, len(leases), ids)

@@ -22,9 +22,8 @@ from embed_pipeline.domain.results import (
     FailureOutcome,
 )
 from embed_pipeline.worker.batching import Item
-from embed_pipeline.worker.holdings import Holdings
-from embed_pipeline.worker.lines import log_jobs
-from embed_pipeline.worker.report import DrainReport
+from embed_pipeline.worker.lease_keeper import Holdings
+from embed_pipeline.worker.report import DrainReport, log_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -202,6 +201,7 @@ class Settler:
                 self._report.moved += 1
             case FailureOutcome.FAILED:
                 self._report.failed[category or ErrorCategory.TRANSIENT] += 1
+                self._report.note_failed(lease.job_id)
                 level = logging.WARNING
             case FailureOutcome.RETRY:
                 self._report.retried += 1

@@ -11,7 +11,7 @@ from embed_pipeline.domain.errors import TransitionRefusedError
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
 from embed_pipeline.domain.vector import vector_of
-from tests.queue_harness import LEASE, Neo4jUnderTest, assert_consistent
+from tests.support.queue_harness import LEASE, Neo4jUnderTest, assert_consistent
 
 PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
 

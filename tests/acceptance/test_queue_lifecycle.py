@@ -15,14 +15,13 @@ from embed_pipeline.domain.errors import (
     ErrorCategory,
     TransitionRefusedError,
 )
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import MOVES, TRANSITIONS, EnqueueOutcome, Move
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
-from embed_pipeline.recovering import recover_all
-from embed_pipeline.store import cypher_purge
+from embed_pipeline.operations.recovery import recover_all
 from embed_pipeline.store.config import QueueConfig
-from tests.queue_harness import MODEL, Neo4jUnderTest, hash_for
+from embed_pipeline.store.cypher import purge as cypher_purge
+from tests.support.queue_harness import MODEL, Neo4jUnderTest, hash_for
 
 PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
 FAILED, CANCELLED = JobStatus.FAILED, JobStatus.CANCELLED

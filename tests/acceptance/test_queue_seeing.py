@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.errors import ErrorCategory, SchemaError
 from embed_pipeline.domain.holds import LONGEST_HOLD, MAX_SAID
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store import schema
 from embed_pipeline.store.queue import open_queue
-from tests.queue_harness import DIMENSIONS, LEASE, MODEL, SHAPE, Neo4jUnderTest
+from tests.support.queue_harness import DIMENSIONS, LEASE, MODEL, SHAPE, Neo4jUnderTest
 
 MINUTE = timedelta(minutes=1)
 

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 import pytest
 
-from embed_pipeline import doctor, wiring
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations import doctor, wiring
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.connection import connected, open_driver
 from embed_pipeline.worker.report import DrainReport
 from tests.clients.packages import python_with_clients
 from tests.conftest import TestServer
-from tests.openai_server import KEY, OpenAIServer, openai_server, vectors
-from tests.queue_harness import Neo4jUnderTest
+from tests.support.openai_server import KEY, OpenAIServer, openai_server, vectors
+from tests.support.queue_harness import Neo4jUnderTest
 
 LENGTH: Final = 1536
 SCRIPTS: Final = Path(__file__).parent / "scripts"

@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 from platformdirs import user_cache_path
 
-from tests.project import BIN
+from tests.support.project import BIN
 
 PYTHON_CLIENTS: Final = (
     "neo4j-graphrag==1.21.0",

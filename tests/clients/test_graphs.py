@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from embed_pipeline import wiring
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.vector import vector_of
+from embed_pipeline.operations import wiring
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.search import search_entities
 from tests.clients.conftest import Deployment, meaning
@@ -42,7 +42,7 @@ async def found_by(deployment: Deployment, question: str) -> list[str]:
             model=settings.model,
             limit=1,
         )
-    return [hit.uid for hit in hits]
+    return [hit.uid for hit in hits or []]
 
 
 async def test_the_movies_graph_is_embedded_and_found(deployment: Deployment) -> None:

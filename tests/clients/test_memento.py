@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.doctor import Mark
 from embed_pipeline.domain.coverage import Coverage
+from embed_pipeline.operations.doctor import Mark
 from tests.clients.conftest import Deployment
 from tests.clients.packages import memento_folder
-from tests.mcp_client import McpClient, mcp_server
-from tests.openai_server import KEY
+from tests.support.mcp_client import McpClient, mcp_server
+from tests.support.openai_server import KEY
 
 TO_LOOPBACK = Path(__file__).parent / "scripts" / "to_loopback.mjs"
 """Memento knows one provider address, which stands in its code."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from embed_pipeline.store.connection import open_driver
-from tests.queue_harness import ACME, FakeUnderTest, Neo4jUnderTest
+from tests.support.queue_harness import ACME, FakeUnderTest, Neo4jUnderTest
 
 FURTHER = {"neo4j_2026", "second_queue"}
 

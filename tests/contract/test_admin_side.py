@@ -12,11 +12,11 @@ from embed_pipeline.domain.errors import (
     JobNotFoundError,
     TransitionRefusedError,
 )
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.fairness import Lane
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
-from tests.queue_harness import MODEL, hash_for
+from tests.support.queue_harness import MODEL, hash_for
 
 PENDING, PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 CREATED, PRESENT = EnqueueOutcome.CREATED, EnqueueOutcome.PRESENT
@@ -118,6 +118,31 @@ async def test_recovery_takes_expired_leases_oldest_first(queue: Any) -> None:
 
     assert [job.entity_uid for job in first + rest] == ["c", "a", "b"]
     assert (await queue.counters())["recovered"] == 3
+
+
+async def test_m71_no_job_fails_through_an_expiry_that_it_shared(queue: Any) -> None:
+    await queue.given_jobs("ada")
+    for _ in range(2):
+        [item] = (await queue.lease()).jobs
+        await queue.fail(item.lease)
+        queue.clock.advance(timedelta(hours=1))
+    await queue.given_jobs("eve")
+    shared = (await queue.lease()).jobs
+    assert {(item.lease.entity_uid, item.attempts) for item in shared} == {("ada", 3), ("eve", 1)}
+    await queue.expire()
+
+    await queue.jobs.recover_expired(limit=10)
+
+    job = await queue.job("ada")
+    assert (job.status, job.attempts, job.expiries) == (PENDING, 2, 1)
+    # Its last attempt is made again, alone, and that one counts.
+    [alone] = (await queue.lease(lane=Lane.SUSPECT)).jobs
+    assert alone.lease.entity_uid == "ada"
+    assert alone.is_last_attempt
+    await queue.expire()
+    await queue.jobs.recover_expired(limit=10)
+    job = await queue.job("ada")
+    assert (job.status, job.attempts, job.error) == (JobStatus.FAILED, 3, "boom")
 
 
 async def test_leases_of_a_dead_run_are_taken_without_waiting(queue: Any) -> None:

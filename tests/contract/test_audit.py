@@ -10,9 +10,8 @@ import pytest
 from embed_pipeline.domain.audit import AuditEntry, Operator, OperatorAction
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
-from tests.queue_harness import MODEL
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
+from tests.support.queue_harness import MODEL
 
 WEEK = timedelta(days=7)
 ALICE = Operator("alice", "5f0c7e1a-run")

@@ -10,7 +10,7 @@ import pytest
 
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.rate_window import RateLimits
-from tests.queue_harness import LEASE
+from tests.support.queue_harness import LEASE
 
 MOMENT = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

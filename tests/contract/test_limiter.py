@@ -3,8 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from embed_pipeline.domain.allowance import Allowance, Left
-from embed_pipeline.domain.holds import LONGEST_HOLD
+from embed_pipeline.domain.holds import LONGEST_HOLD, Allowance, Left
 from embed_pipeline.domain.rate_window import RateLimits
 
 MINUTE = timedelta(minutes=1)

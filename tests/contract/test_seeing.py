@@ -6,7 +6,7 @@ from typing import Any
 from embed_pipeline.domain.coverage import Coverage, CoverageKey
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.results import Completion
-from tests.queue_harness import DIMENSIONS, MODEL, VECTOR, hash_for
+from tests.support.queue_harness import DIMENSIONS, MODEL, VECTOR, hash_for
 
 HOUR = timedelta(hours=1)
 

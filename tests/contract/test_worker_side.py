@@ -9,7 +9,7 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome, LeaseBatch
-from tests.queue_harness import LEASE, MODEL, NUMBERS, VECTOR, hash_for
+from tests.support.queue_harness import LEASE, MODEL, NUMBERS, VECTOR, hash_for
 
 PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
 

@@ -15,8 +15,8 @@ import pytest
 from embed_pipeline.defs import upkeep
 from embed_pipeline.settings import Settings, load_settings
 from tests.conftest import TestServer
-from tests.openai_server import KEY, OpenAIServer, openai_server
-from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+from tests.support.openai_server import KEY, OpenAIServer, openai_server
+from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
 NOBODY = "http://127.0.0.1:9/v1"
 A_MOMENT = timedelta(minutes=1)
@@ -145,6 +145,8 @@ class SensorUnderTest:
         """Evaluate it once; a tick that fails leaves the cursor as it is."""
         data = await asyncio.to_thread(self._evaluate)
         self.cursor = data.cursor
+        for event in data.asset_events:
+            self.deployment.instance.report_runless_asset_event(event)
         return data
 
     def _evaluate(self) -> Any:

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from embed_pipeline.defs import sensors
-from embed_pipeline.defs.runs import DRAIN_JOB, WORKER_TAG, worker_mark
+from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, WORKER_TAG, worker_mark
 from embed_pipeline.domain import pacing
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.rate_window import RateLimits
@@ -35,7 +35,8 @@ def one_job_per_drain(monkeypatch: pytest.MonkeyPatch) -> None:
 def given_drain(
     instance: dg.DagsterInstance, status: dg.DagsterRunStatus = STARTED, **more: Any
 ) -> dg.DagsterRun:
-    return instance.add_run(dg.DagsterRun(job_name=DRAIN_JOB, status=status, **more))
+    tags = {DRAIN_TAG: "true", **more.pop("tags", {})}
+    return instance.add_run(dg.DagsterRun(job_name=DRAIN_JOB, status=status, tags=tags, **more))
 
 
 def dead_worker() -> dict[str, str]:

@@ -14,14 +14,16 @@ import pytest
 
 import embed_pipeline.defs as defs_folder
 from embed_pipeline.defs.history import history_asset
+from embed_pipeline.defs.quality import quality_asset
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import fresh_definitions
-from tests.project import BIN, Project, make_project
+from tests.support.project import BIN, Project, make_project
 
 GIVEN = {
     "interval": timedelta(minutes=1),
     "queue": DEFAULT_QUEUE,
     "history": history_asset(DEFAULT_QUEUE),
+    "quality": quality_asset(DEFAULT_QUEUE),
 }
 """What the functions take that make definitions."""
 DEFINITIONS = (
@@ -102,14 +104,21 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
     made = [name_of(thing) for thing in made_by_settings()]
 
     assert {name for _, name in made} == {
+        "cutover_gates",
         "daily_history",
+        "daily_quality",
+        "embed_cutover",
+        "embed_drains",
         "embed_health",
         "embed_queue_metrics",
+        "embedding_plan",
+        "embedding_quality",
         "operator_actions",
         "queue_metrics",
         "queue_metrics_history",
         "reconcile_entities",
         "stale_leases",
+        "upstream_changes",
     }
     names = [name_of(thing) for thing in listed]
     assert [name for name in made if name not in names] == []
@@ -126,11 +135,7 @@ def test_a_further_code_server_has_drains_and_nothing_that_must_be_there_once(
     assert [job.name for job in defs.jobs or ()] == ["drain_embed_queue", "prune_old_runs"]
     # The logs of its drains are on its machine.
     assert [schedule.name for schedule in defs.schedules or ()] == ["nightly_pruning"]
-    assert [sensor.name for sensor in defs.sensors or ()] == [
-        "embed_backlog",
-        "drain_failed",
-        "drain_canceled",
-    ]
+    assert [sensor.name for sensor in defs.sensors or ()] == ["embed_backlog"]
     assert not [*(defs.assets or ()), *(defs.asset_checks or ())]
 
 

@@ -14,13 +14,13 @@ import pytest
 from embed_pipeline.defs import drains
 from embed_pipeline.defs.runs import MAX_RUNTIME_TAG, WORKER_TAG, is_gone
 from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.errors import PROBE_WORD
 from embed_pipeline.domain.job import JobStatus, NewJob
-from embed_pipeline.domain.probe import PROBE_WORD
-from tests.dagster_results import figures, problem
 from tests.defs.conftest import Deployment, SensorUnderTest
-from tests.drain_harness import until
-from tests.openai_server import KEY, OpenAIServer, but_not_to_the_probe, failure
-from tests.queue_harness import DIMENSIONS, MODEL
+from tests.support.dagster_results import figures, problem
+from tests.support.drain_harness import until
+from tests.support.openai_server import KEY, OpenAIServer, but_not_to_the_probe, failure
+from tests.support.queue_harness import DIMENSIONS, MODEL
 
 UIDS = ("a", "b", "c", "d", "e")
 AT_ONCE_TO_THE_END = {"linger_seconds": 0}
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("signals_are_somebody_elses")
 
 
 def report_of(instance: dg.DagsterInstance) -> tuple[dg.EventLogEntry, dict[str, Any]]:
-    event = instance.get_latest_materialization_event(dg.AssetKey("entity_embeddings"))
+    event = instance.get_latest_materialization_event(dg.AssetKey("embed_drains"))
     assert event is not None
     assert event.asset_materialization is not None
     metadata = event.asset_materialization.metadata
@@ -205,7 +205,7 @@ async def test_after_a_drain_in_which_everything_failed_the_next_one_waits(
     tick = await sensor("embed_backlog").tick()
 
     assert not failed.success
-    # What the sensor drain_failed does about it: there is nothing left to take back.
+    # What the sensor embed_backlog does about it: there is nothing left to take back.
     assert await deployment.queue.admin.recover_owner(failed.run_id) == []
     assert tick.run_requests == []
     assert "the last drain failed; the next one starts in" in tick.skip_message

@@ -17,8 +17,8 @@ from embed_pipeline.defs.history import LOOK_BACK, history_asset, history_schedu
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.history.archive import Archive
-from tests.generated_history import insert, make_home, readings
-from tests.project import BIN, ROOT
+from tests.support.generated_history import insert, make_home, readings
+from tests.support.project import BIN, ROOT
 
 TODAY = datetime(2026, 11, 16, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -5,8 +5,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.dagster_results import problem
 from tests.defs.conftest import Deployment, fresh_definitions
+from tests.support.dagster_results import problem
 
 SELECTION = {
     "preview": "Bool",
@@ -25,9 +25,11 @@ FIELDS = {
         "requests_at_once": "Int",
         "jobs_per_request": "Int",
         "jobs_per_lease": "Int",
+        "queue": "String",
     },
     "recover_stale_leases": {"limit": "Int", "dry_run": "Bool"},
     "retry_failed_jobs": SELECTION,
+    "restore_cancelled_jobs": SELECTION,
     "cleanup_expired_jobs": {"retention_days": "Int", "dry_run": "Bool"},
     "cancel_jobs": {
         **SELECTION,
@@ -48,6 +50,16 @@ FIELDS = {
     "resume_queue": {"close_breaker": "Bool"},
     "clear_limits": {},
     "release_leases_of_run": {"run_id": "String", "count_attempts": "Bool"},
+    "cutover_start": {
+        "model": "String",
+        "provider": "String",
+        "dimensions": "Int",
+        "preview": "Bool",
+    },
+    "cutover_status": {},
+    "cutover_go": {},
+    "cutover_rollback": {},
+    "cutover_finish": {"grace_minutes": "Int", "force": "Bool"},
     "prune_old_runs": {"days": "Int", "dry_run": "Bool"},
 }
 """All that a run config can say: no Cypher, no address, no secret."""

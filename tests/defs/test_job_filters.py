@@ -7,10 +7,10 @@ import pytest
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, NewJob
-from tests.dagster_results import figures, problem
 from tests.defs.conftest import Deployment
-from tests.openai_server import KEY
-from tests.queue_harness import MODEL, Neo4jUnderTest
+from tests.support.dagster_results import figures, problem
+from tests.support.openai_server import KEY
+from tests.support.queue_harness import MODEL, Neo4jUnderTest
 
 TRANSIENT, PERMANENT = ErrorCategory.TRANSIENT, ErrorCategory.PERMANENT
 HOUR = timedelta(hours=1)

@@ -7,16 +7,17 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from embed_pipeline.defs.upkeep import NEWS_EVERY
+from embed_pipeline.defs.renewal import NEWS_EVERY
+from embed_pipeline.domain.checks import QUALITY
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.health import CHECKS, Subject
 from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from tests.defs.conftest import Deployment, Now, SensorUnderTest
-from tests.queue_harness import LEASE, MODEL, Neo4jUnderTest
+from tests.defs.test_assets_and_checks import checked, materialized
+from tests.support.queue_harness import DIMENSIONS, LEASE, MODEL, Neo4jUnderTest
 
-BEFORE_ANY_SCAN = [check.name for check in CHECKS if check.subject is not Subject.EMBEDDINGS]
 ONE_TICK = timedelta(minutes=1)
 
 
@@ -110,13 +111,103 @@ async def given_one_of_each_event(queue: Neo4jUnderTest) -> None:
     await queue.admin.count({"heartbeats_failed": 3})
 
 
-async def test_the_first_tick_reports_every_check_that_can_be_judged(
+async def test_m91_the_first_tick_reports_every_check_also_what_cannot_be_judged_yet(
     metrics: SensorUnderTest,
 ) -> None:
     data = await metrics.tick()
 
-    assert sorted(checks(data)) == sorted(set(BEFORE_ANY_SCAN) - {"recoveries_ran"})
+    found = checks(data)
+    assert sorted(found) == sorted(check.name for check in CHECKS)
+    assert all(verdict.passed for verdict in found.values())
+    assert found["recoveries_ran"].description == (
+        "none has run yet; the sensor stale_leases should be on"
+    )
     assert data.skip_message == "all is well"
+
+
+async def test_m91_after_a_run_of_the_checks_the_next_reading_shows_every_check(
+    deployment: Deployment, metrics: SensorUnderTest, now: Now
+) -> None:
+    await metrics.tick()
+    assert checks(await metrics.tick()) == {}
+    await checked(deployment)
+
+    assert sorted(checks(await metrics.tick())) == sorted(check.name for check in CHECKS)
+    assert checks(await metrics.tick()) == {}
+
+
+async def test_m91_after_materialize_the_next_reading_shows_the_checks_of_that_asset(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    await metrics.tick()
+    await materialized(deployment, "embed_queue_metrics")
+
+    found = checks(await metrics.tick())
+
+    of_queue = [check.name for check in CHECKS if check.subject is Subject.QUEUE]
+    assert sorted(found) == sorted(of_queue)
+
+
+async def test_m91_a_message_is_renewed_also_where_the_verdict_is_the_same(
+    deployment: Deployment, metrics: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_OBJECTIVE_FAILED_PERCENT", "100")
+    first = checks(await metrics.tick())["few_failed_jobs"]
+    for uid in ("ada", "bob", "cyd"):
+        await deployment.queue.in_state(uid, JobStatus.FAILED)
+
+    second = checks(await metrics.tick())["few_failed_jobs"]
+
+    assert (first.description or "").startswith("0 of 0 ended jobs failed")
+    assert (second.description or "").startswith("3 of 3 ended jobs failed (3 PERMANENT)")
+
+
+async def test_m92_the_reading_has_a_table_of_what_has_failed_today(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    for uid in ("ada", "bob"):
+        await deployment.queue.in_state(uid, JobStatus.FAILED)
+    job = await deployment.queue.job("bob")
+
+    [event] = [e for e in (await metrics.tick()).asset_events if "jobs" in e.metadata]
+
+    table = event.metadata["failed_today"]
+    assert isinstance(table, dg.TableMetadataValue)
+    [row] = [record.data for record in table.records]
+    assert (row["jobs"], row["category"]) == (2, "PERMANENT")
+    assert (row["entity"], row["job"], row["message"]) == ("bob", job.id, job.error)
+    assert f"job_ids: [{job.id}], categories: [PERMANENT]" in str(row["what to do"])
+    assert list(event.metadata)[1:4] == [
+        "pending",
+        "oldest_pending_seconds",
+        "throughput_per_minute",
+    ]
+
+
+async def test_m89_entities_and_index_are_observed_when_something_about_them_has_changed(
+    deployment: Deployment, metrics: SensorUnderTest, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    await deployment.queue.in_state("ada", JobStatus.COMPLETED)
+    await sensor("reconcile_entities").tick()
+
+    def seen(data: Any) -> dict[str, dict[str, Any]]:
+        events = [e for e in data.asset_events if isinstance(e, dg.AssetObservation)]
+        return {
+            e.asset_key.to_user_string(): {n: v.value for n, v in e.metadata.items()}
+            for e in events
+        }
+
+    first, second = seen(await metrics.tick()), seen(await metrics.tick())
+
+    assert first["graph_entities"] == {"entities": 1, "embeddable": 1}
+    assert first["entity_vector_index"] == {
+        "name": "entity_embeddings",
+        "dimensions": DIMENSIONS,
+        "similarity": "cosine",
+        "state": "ONLINE",
+        "vectors": 1,
+    }
+    assert second == {}
 
 
 async def test_after_a_scan_the_embeddings_are_judged_too(
@@ -128,9 +219,10 @@ async def test_after_a_scan_the_embeddings_are_judged_too(
 
     news = checks(await metrics.tick())
 
-    assert sorted(news) == sorted(
-        [check.name for check in CHECKS if check.subject is Subject.EMBEDDINGS] + ["recoveries_ran"]
-    )
+    judged = {check.name for check in CHECKS if check.subject is Subject.EMBEDDINGS}
+    # Measured once a day, not by the scan.
+    judged -= {QUALITY.name}
+    assert {*judged, "recoveries_ran"} <= set(news)
 
 
 async def test_a_check_is_reported_again_when_its_verdict_changes(

@@ -3,23 +3,24 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from io import StringIO
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from embed_pipeline import doctor, wiring
 from embed_pipeline.defs import drains
+from embed_pipeline.devserver.dev import prepare_database
+from embed_pipeline.devserver.output import Speaker
 from embed_pipeline.domain.errors import ModelMismatchError, SchemaError
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.local.dev import prepare_database
-from embed_pipeline.local.output import Speaker
+from embed_pipeline.operations import doctor, wiring
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.connection import connected
-from tests.dagster_results import figures, problem
 from tests.defs.conftest import Deployment, SensorUnderTest
-from tests.openai_server import OpenAIServer
-from tests.queue_harness import DIMENSIONS, MODEL
+from tests.support.dagster_results import figures, problem
+from tests.support.openai_server import OpenAIServer
+from tests.support.queue_harness import DIMENSIONS, MODEL
 
 OTHER = {"EMBEDDING_MODEL": "other-model"}
 BOTH = (
@@ -131,21 +132,27 @@ async def test_an_index_of_other_dimensions_claims_nothing_for_its_model(
     figures(await deployment.run("initialise_schema"))
 
 
-async def test_make_dev_says_how_to_change_the_model_with_its_own_server(
+async def test_m106_make_dev_goes_on_with_the_live_model_and_says_how_to_change_it(
     embedded: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose(monkeypatch, **OTHER)
-    settings, speaker = load_settings(), Speaker(Console(quiet=True))
+    said = StringIO()
+    settings, speaker = load_settings(), Speaker(Console(file=said, width=1_000))
 
     def prepare(**options: Any) -> None:
         prepare_database(settings, speaker, **options)
 
-    with pytest.raises(ModelMismatchError, match="embed-pipeline dev --change-model"):
-        await asyncio.to_thread(prepare, change_model=False)
-    await asyncio.to_thread(prepare, change_model=True)
+    await asyncio.to_thread(prepare, change_model=False)
     speaker.close()
 
+    assert (
+        f"say openai other-model with {DIMENSIONS} dimensions, live is openai {MODEL} with "
+        f"{DIMENSIONS} dimensions; to change to it, run "
+    ) in said.getvalue()
+    assert "embed-pipeline cutover start" in said.getvalue()
     assert await bad_findings() == []
+    again = figures(await embedded.run("reconcile_embeddings"))
+    assert (again["entities"], again["entities_current"]) == (2, 2)
 
 
 async def test_m86_a_forced_scan_asks_the_provider_again_for_what_it_means(

@@ -9,9 +9,9 @@ from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.rate_window import RateLimits
-from tests.dagster_results import figures, problem
 from tests.defs.conftest import Deployment
-from tests.queue_harness import ACME_SHAPE, MODEL
+from tests.support.dagster_results import figures, problem
+from tests.support.queue_harness import ACME_SHAPE, MODEL
 
 PENDING, PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)

@@ -12,9 +12,9 @@ from dagster._core.workspace.context import WorkspaceRequestContext
 from embed_pipeline.defs.operators import UNKNOWN, USER_TAG, UserRunCoordinator, operator_of
 from embed_pipeline.domain.audit import MAX_ACTOR
 from embed_pipeline.domain.job import JobStatus
-from tests.dagster_results import figures
 from tests.defs.conftest import Deployment
 from tests.defs.test_assets_and_checks import materialized
+from tests.support.dagster_results import figures
 
 RUN = "5f0c7e1a-run"
 DAY = timedelta(days=1)

@@ -21,10 +21,11 @@ from dagster._core.scheduler.instigation import (
 from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster._core.test_utils import freeze_time
 
+from embed_pipeline import history
 from embed_pipeline.defs.pruning import PRUNED, TICKING, old_runs, repository_of
 from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG
-from tests.dagster_results import figures
 from tests.defs.conftest import Deployment, fresh_definitions
+from tests.support.dagster_results import figures
 
 Status = dg.DagsterRunStatus
 METRICS = dg.AssetKey("embed_queue_metrics")
@@ -157,13 +158,41 @@ async def test_what_was_measured_stays(deployment: Deployment) -> None:
     assert instance.get_latest_materialization_event(METRICS) is not None
 
 
+async def test_m82_readings_of_the_same_age_leave_the_event_log_for_the_files(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_HISTORY_PATH", str(tmp_path / "history"))
+    instance = deployment.instance
+    for days_ago in (17, 16, 2):
+        with freeze_time(datetime.now(UTC) - timedelta(days=days_ago)):
+            reading = dg.AssetMaterialization(METRICS, metadata={"pending": days_ago})
+            instance.report_runless_asset_event(reading)
+
+    due = await deployment.tick_schedule("nightly_pruning")
+    counted = figures(await prune(deployment, dry_run=True))
+    result = figures(await prune(deployment))
+    still_due = await deployment.tick_schedule("nightly_pruning")
+
+    assert len(due.run_requests) == 1
+    assert counted["would_delete_readings"] == result["deleted_readings"] == 2
+    assert still_due.run_requests == []
+    assert len(instance.fetch_materializations(METRICS, limit=10).records) == 1
+    archive = str(tmp_path / "history")
+    found = history.queue_metrics(instance=instance, archive=archive)
+    assert found["pending"].tolist() == [17, 16, 2]
+
+
 async def test_a_dry_run_deletes_nothing(deployment: Deployment) -> None:
     instance = deployment.instance
     old = run_that(instance, Status.FAILURE, days_ago=15)
 
     result = await prune(deployment, dry_run=True)
 
-    assert figures(result) == {"would_delete": 1, "would_delete_tick_logs": 0}
+    assert figures(result) == {
+        "would_delete": 1,
+        "would_delete_tick_logs": 0,
+        "would_delete_readings": 0,
+    }
     assert runs_in(instance) == {old, result.run_id}
     assert files_of(instance, old)
 
@@ -190,7 +219,7 @@ async def test_the_schedule_starts_a_run_only_when_there_is_something_to_delete(
     run_that(deployment.instance, Status.SUCCESS, days_ago=15)
     something = await deployment.tick_schedule("nightly_pruning")
 
-    assert nothing.skip_message == "no run ended more than 14 days ago"
+    assert nothing.skip_message == ("no run ended, and no reading was taken, more than 14 days ago")
     assert nothing.run_requests == []
     assert len(something.run_requests) == 1
 
@@ -238,8 +267,8 @@ async def test_the_logs_of_ticks_that_are_gone_go_too(deployment: Deployment) ->
     result = figures(await prune(deployment))
 
     folder = ("__repository__", "embed_backlog")
-    assert counted == {"would_delete": 0, "would_delete_tick_logs": 1}
-    assert result == {"deleted": 0, "deleted_tick_logs": 1}
+    assert (counted["would_delete"], counted["would_delete_tick_logs"]) == (0, 1)
+    assert (result["deleted"], result["deleted_tick_logs"]) == (0, 1)
     assert not has_log(instance, *folder, str(gone.tick_id))
     assert has_log(instance, *folder, str(kept.tick_id))
     assert has_log(instance, *folder, str(foreign.tick_id))

@@ -11,14 +11,14 @@ import dagster as dg
 import pytest
 
 from embed_pipeline.defs import upkeep
-from embed_pipeline.defs.upkeep import NEWS_EVERY
+from embed_pipeline.defs.renewal import NEWS_EVERY
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.errors import UnreachableError
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.scanning import Scan
-from embed_pipeline.store.reconciling import PAGE, Neo4jReconciler
+from embed_pipeline.operations.scan import Scan
+from embed_pipeline.store.scan import PAGE, Neo4jReconciler
 from tests.defs.conftest import Deployment, Now, SensorUnderTest
-from tests.queue_harness import MODEL, Neo4jUnderTest
+from tests.support.queue_harness import MODEL, Neo4jUnderTest
 
 LARGE = 2 * PAGE + 1
 

@@ -8,7 +8,7 @@ from dagster._serdes import serialize_value
 from embed_pipeline.defs.resources import resources
 from embed_pipeline.settings import load_settings
 from tests.defs.conftest import fresh_definitions
-from tests.run_config_schema import leaves
+from tests.support.run_config_schema import leaves
 
 PASSWORD = "correct-horse-battery"
 KEY = "sk-staple-of-the-tests"

@@ -1,58 +1,39 @@
 """A drain that failed or was canceled holds nothing for long."""
 
-import asyncio
 from collections.abc import Callable
 
 import dagster as dg
 import pytest
 
-from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import DRAIN_JOB
-from embed_pipeline.defs.sensors import drain_canceled, drain_failed
+from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, REPOSITORY_TAG
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.wiring import owner_of
+from embed_pipeline.operations.wiring import owner_of
 from tests.defs.conftest import Deployment, SensorUnderTest
+
+Status = dg.DagsterRunStatus
+ENDINGS = pytest.mark.parametrize("ending", [Status.FAILURE, Status.CANCELED])
+
+
+@pytest.fixture
+def backlog(sensor: Callable[..., SensorUnderTest]) -> SensorUnderTest:
+    return sensor("embed_backlog")
 
 
 @pytest.fixture
 def drain(deployment: Deployment) -> dg.DagsterRun:
-    run = dg.DagsterRun(job_name=DRAIN_JOB, status=dg.DagsterRunStatus.STARTED)
+    run = dg.DagsterRun(job_name=DRAIN_JOB, status=Status.STARTED, tags={DRAIN_TAG: "true"})
     return deployment.instance.add_run(run)
 
 
-async def told_of(
-    sensor: dg.RunStatusSensorDefinition,
-    deployment: Deployment,
-    drain: dg.DagsterRun,
-    event: dg.DagsterEvent,
-) -> str | None:
-    """What a sensor says when it hears of the end of a drain."""
-    context = dg.build_run_status_sensor_context(
-        sensor_name=sensor.name,
-        dagster_event=event,
-        dagster_instance=deployment.instance,
-        dagster_run=drain,
-    )
-    neo4j = (deployment.defs.resources or {})["neo4j"]
-    assert isinstance(neo4j, Neo4jResource)
-    reason = await asyncio.to_thread(sensor, context, neo4j=neo4j.process_config_and_initialize())
-    assert isinstance(reason, dg.SkipReason)
-    return reason.skip_message
+def end(deployment: Deployment, drain: dg.DagsterRun, ending: Status) -> None:
+    if ending is Status.FAILURE:
+        deployment.instance.report_run_failed(drain)
+    else:
+        deployment.instance.report_run_canceled(drain)
 
 
-async def test_what_a_failed_drain_holds_is_taken_back_at_once_and_tried_alone(
-    deployment: Deployment, drain: dg.DagsterRun
-) -> None:
-    await deployment.queue.leased("ada", "bob", owner=owner_of(drain.run_id))
-    event = deployment.instance.report_run_failed(drain)
-
-    said = await told_of(drain_failed, deployment, drain, event)
-
-    assert said == f"drain {drain.run_id} failed: 2 leases taken back"
-    for uid in ("ada", "bob"):
-        job = await deployment.queue.job(uid)
-        assert (job.status, job.attempts, job.is_suspect) == (JobStatus.PENDING, 1, True)
-    assert (await deployment.queue.counters())["recovered"] == 2
+async def said_by(backlog: SensorUnderTest) -> str:
+    return (await backlog.tick()).skip_message or ""
 
 
 def said_on_its_page(deployment: Deployment, drain: dg.DagsterRun) -> list[str]:
@@ -66,15 +47,29 @@ def said_on_its_page(deployment: Deployment, drain: dg.DagsterRun) -> list[str]:
     ]
 
 
-async def test_m71_the_page_of_a_dead_run_says_how_many_jobs_were_taken_back_and_what_follows(
-    deployment: Deployment, drain: dg.DagsterRun
+async def test_what_a_failed_drain_holds_is_taken_back_at_once_and_tried_alone(
+    deployment: Deployment, drain: dg.DagsterRun, backlog: SensorUnderTest
+) -> None:
+    await deployment.queue.leased("ada", "bob", owner=owner_of(drain.run_id))
+    end(deployment, drain, Status.FAILURE)
+
+    assert f"drain {drain.run_id} failed: 2 leases taken back" in await said_by(backlog)
+
+    for uid in ("ada", "bob"):
+        job = await deployment.queue.job(uid)
+        assert (job.status, job.attempts, job.is_suspect) == (JobStatus.PENDING, 1, True)
+    assert (await deployment.queue.counters())["recovered"] == 2
+
+
+async def test_m71_m92_the_page_of_a_dead_run_says_how_many_jobs_were_taken_back_and_what_follows(
+    deployment: Deployment, drain: dg.DagsterRun, backlog: SensorUnderTest
 ) -> None:
     await deployment.queue.leased("ada", "bob", "cyd", owner=owner_of(drain.run_id))
     await deployment.queue.run("MATCH (j:EmbedJob {entity_uid: 'cyd'}) SET j.max_attempts = 1")
-    event = deployment.instance.report_run_failed(drain)
+    end(deployment, drain, Status.FAILURE)
 
-    await told_of(drain_failed, deployment, drain, event)
-    await told_of(drain_failed, deployment, drain, event)
+    await backlog.tick()
+    await backlog.tick()
 
     [said] = said_on_its_page(deployment, drain)
     assert said.startswith("3 jobs that this run held were taken back. 1 had no attempt left")
@@ -82,112 +77,93 @@ async def test_m71_the_page_of_a_dead_run_says_how_many_jobs_were_taken_back_and
     assert "at most 64 at once, and the last attempt of each alone" in said
 
 
-async def test_the_page_of_a_canceled_run_says_what_was_given_back(
-    deployment: Deployment, drain: dg.DagsterRun
-) -> None:
-    await deployment.queue.leased("ada", owner=owner_of(drain.run_id))
-    event = deployment.instance.report_run_canceled(drain)
-
-    await told_of(drain_canceled, deployment, drain, event)
-
-    [said] = said_on_its_page(deployment, drain)
-    assert said.startswith("1 jobs that this run held were given back untried")
-
-
-async def test_what_a_canceled_drain_holds_is_given_back_untried(
-    deployment: Deployment, drain: dg.DagsterRun
+async def test_what_a_canceled_drain_holds_is_given_back_untried_and_its_page_says_so(
+    deployment: Deployment, drain: dg.DagsterRun, backlog: SensorUnderTest
 ) -> None:
     await deployment.queue.leased("ada", "bob", owner=owner_of(drain.run_id))
-    event = deployment.instance.report_run_canceled(drain)
+    end(deployment, drain, Status.CANCELED)
 
-    said = await told_of(drain_canceled, deployment, drain, event)
+    assert f"drain {drain.run_id} was canceled: 2 leases given back" in await said_by(backlog)
 
-    assert said == f"drain {drain.run_id} was canceled: 2 leases given back"
     for uid in ("ada", "bob"):
         job = await deployment.queue.job(uid)
         assert (job.status, job.attempts, job.is_suspect) == (JobStatus.PENDING, 0, False)
     assert (await deployment.queue.counters())["released"] == 2
+    [said] = said_on_its_page(deployment, drain)
+    assert said.startswith("2 jobs that this run held were given back untried")
 
 
-@pytest.mark.parametrize("sensor", [drain_failed, drain_canceled], ids=lambda sensor: sensor.name)
+@ENDINGS
 async def test_m78_every_lease_that_is_taken_is_named_with_its_former_owner(
     deployment: Deployment,
     drain: dg.DagsterRun,
-    sensor: dg.RunStatusSensorDefinition,
+    backlog: SensorUnderTest,
+    ending: Status,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     owner = owner_of(drain.run_id)
     leased = await deployment.queue.leased("ada", "bob", owner=owner)
-    event = deployment.instance.report_run_failed(drain)
+    end(deployment, drain, ending)
 
-    await told_of(sensor, deployment, drain, event)
+    await backlog.tick()
 
     for item in leased:
         lines = [line for line in caplog.messages if f"job={item.lease.job_id} " in line]
         assert any(f"from owner={owner}" in line for line in lines)
 
 
-@pytest.mark.parametrize("sensor", [drain_failed, drain_canceled], ids=lambda sensor: sensor.name)
-async def test_m78_with_interval_0_nothing_is_taken(
+@ENDINGS
+async def test_m78_m90_with_interval_0_nothing_is_taken_and_the_tick_says_so(
     deployment: Deployment,
     drain: dg.DagsterRun,
-    sensor: dg.RunStatusSensorDefinition,
+    backlog: SensorUnderTest,
+    ending: Status,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("EMBED_JOB_RECOVERY_INTERVAL", "0")
     await deployment.queue.leased("ada", owner=owner_of(drain.run_id))
     before = await deployment.queue.nodes()
-    event = deployment.instance.report_run_failed(drain)
+    end(deployment, drain, ending)
 
-    said = await told_of(sensor, deployment, drain, event)
-
-    assert "recovery is off (EMBED_JOB_RECOVERY_INTERVAL=0)" in (said or "")
+    assert "recovery is off (EMBED_JOB_RECOVERY_INTERVAL=0)" in await said_by(backlog)
     assert await deployment.queue.nodes() == before
 
 
-@pytest.mark.parametrize("sensor", [drain_failed, drain_canceled], ids=lambda sensor: sensor.name)
+@ENDINGS
 async def test_jobs_of_other_runs_are_untouched(
-    deployment: Deployment, drain: dg.DagsterRun, sensor: dg.RunStatusSensorDefinition
+    deployment: Deployment, drain: dg.DagsterRun, backlog: SensorUnderTest, ending: Status
 ) -> None:
     await deployment.queue.leased("ada", owner=owner_of("another-run"))
     await deployment.queue.leased("bob", owner=owner_of(f"{drain.run_id}-2"))
     before = await deployment.queue.nodes()
-    event = deployment.instance.report_run_failed(drain)
+    end(deployment, drain, ending)
 
-    said = await told_of(sensor, deployment, drain, event)
-
-    assert said is not None
-    assert ": 0 leases " in said
+    assert await said_by(backlog) == "nothing waits, 2 in work"
     assert await deployment.queue.nodes() == before
 
 
-@pytest.mark.parametrize("sensor", [drain_failed, drain_canceled], ids=lambda sensor: sensor.name)
-async def test_hearing_of_it_twice_changes_nothing_more(
-    deployment: Deployment, drain: dg.DagsterRun, sensor: dg.RunStatusSensorDefinition
+async def test_a_drain_under_way_keeps_what_it_holds(
+    deployment: Deployment, drain: dg.DagsterRun, backlog: SensorUnderTest
 ) -> None:
     await deployment.queue.leased("ada", owner=owner_of(drain.run_id))
-    event = deployment.instance.report_run_failed(drain)
-    await told_of(sensor, deployment, drain, event)
     before = await deployment.queue.nodes()
 
-    await told_of(sensor, deployment, drain, event)
+    await backlog.tick()
 
     assert await deployment.queue.nodes() == before
 
 
-async def test_a_failure_is_heard_of_through_the_event_log(
-    deployment: Deployment, drain: dg.DagsterRun, sensor: Callable[..., SensorUnderTest]
+async def test_m96_the_runs_of_another_code_location_are_its_own_business(
+    deployment: Deployment, backlog: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener = sensor("drain_failed")
-    await listener.tick()
-    await deployment.queue.leased("ada", owner=owner_of(drain.run_id))
-    deployment.instance.report_run_failed(drain)
+    run = dg.DagsterRun(
+        job_name=DRAIN_JOB, status=Status.FAILURE, tags={REPOSITORY_TAG: "__repository__@there"}
+    )
+    deployment.instance.add_run(run)
+    await deployment.queue.leased("ada", owner=owner_of(run.run_id))
+    where = "embed_pipeline.defs.sensors._repository"
+    monkeypatch.setattr(where, lambda _: "__repository__@here")
 
-    await listener.tick()
-
-    assert await deployment.queue.statuses("ada") == [JobStatus.PENDING]
-
-
-@pytest.mark.parametrize("sensor", [drain_failed, drain_canceled], ids=lambda sensor: sensor.name)
-def test_both_are_on_by_default(sensor: dg.RunStatusSensorDefinition) -> None:
-    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    assert await said_by(backlog) == "nothing waits, 1 in work"
+    monkeypatch.setattr(where, lambda _: "__repository__@there")
+    assert "1 leases taken back" in await said_by(backlog)

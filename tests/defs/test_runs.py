@@ -16,6 +16,7 @@ from dagster._core.test_utils import freeze_time
 from embed_pipeline.defs.runs import (
     CLOCK_JITTER,
     DRAIN_JOB,
+    DRAIN_TAG,
     ENDED,
     MAX_RUNTIME_TAG,
     REPOSITORY_TAG,
@@ -40,7 +41,8 @@ def add(instance: dg.DagsterInstance) -> Callable[..., dg.DagsterRun]:
     def added(
         status: Status, *, job: str = DRAIN_JOB, worker: str = "", repository: str = ""
     ) -> dg.DagsterRun:
-        wanted = {WORKER_TAG: worker, REPOSITORY_TAG: repository}
+        is_drain = "true" if job == DRAIN_JOB else ""
+        wanted = {DRAIN_TAG: is_drain, WORKER_TAG: worker, REPOSITORY_TAG: repository}
         tags = {name: value for name, value in wanted.items() if value}
         run = dg.DagsterRun(job_name=job, run_id=str(uuid.uuid4()), status=status, tags=tags)
         return instance.add_run(run)

@@ -9,9 +9,9 @@ import pytest
 from embed_pipeline.defs import schedules
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, NewJob
-from tests.dagster_results import figures
 from tests.defs.conftest import Deployment
-from tests.queue_harness import MODEL
+from tests.support.dagster_results import figures
+from tests.support.queue_harness import MODEL
 
 DAY = timedelta(days=1)
 ON, OFF = dg.DefaultScheduleStatus.RUNNING, dg.DefaultScheduleStatus.STOPPED

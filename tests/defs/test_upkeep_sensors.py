@@ -1,4 +1,4 @@
-"""Recovery by itself: at the start, then by the interval; each look is recorded, also the vain."""
+"""Recovery by itself: a sensor looks, a run of the op works; each look is recorded."""
 
 import json
 from collections.abc import Callable
@@ -8,18 +8,31 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from embed_pipeline.defs import upkeep
+from embed_pipeline.defs import recovery as module
+from embed_pipeline.defs.recovery import REQUEST_TAG, START, WHY_TAG
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.store.lookout import EXPIRED, STRAYS
 from tests.defs.conftest import Deployment, Now, SensorUnderTest
-from tests.queue_harness import LEASE, Neo4jUnderTest
+from tests.support.queue_harness import LEASE, Neo4jUnderTest
 
 INTERVAL = timedelta(minutes=1)
 OWNER = "run-of-the-dead/host/7"
+JOB = "recover_stale_leases"
+VAIN = "no lease has expired"
+Status = dg.DagsterRunStatus
 
 
 @pytest.fixture
 def recovery(sensor: Callable[..., SensorUnderTest], now: Now) -> SensorUnderTest:
     return sensor("stale_leases", EMBED_JOB_RECOVERY_INTERVAL=str(INTERVAL.seconds * 1000))
+
+
+@pytest.fixture
+async def started(deployment: Deployment, recovery: SensorUnderTest, now: Now) -> SensorUnderTest:
+    """The sensor of a deployment whose first recovery is over, when the next look is due."""
+    given_run(deployment, await recovery.tick(), Status.SUCCESS)
+    now.advance(INTERVAL)
+    return recovery
 
 
 async def given_expired(queue: Neo4jUnderTest, *uids: str, owner: str = OWNER) -> None:
@@ -29,145 +42,211 @@ async def given_expired(queue: Neo4jUnderTest, *uids: str, owner: str = OWNER) -
     queue.clock.advance(2 * LEASE)
 
 
+def given_run(deployment: Deployment, data: Any, status: Status) -> dg.DagsterRun:
+    """The run that the daemon makes of a request."""
+    [request] = data.run_requests
+    run = dg.DagsterRun(job_name=JOB, status=status, tags=dict(request.tags))
+    return deployment.instance.add_run(run)
+
+
+def why(data: Any) -> list[str]:
+    return [request.tags[WHY_TAG] for request in data.run_requests]
+
+
 async def recoveries(deployment: Deployment) -> int:
     return (await deployment.queue.counters())["recoveries"]
 
 
-async def test_m1b_the_first_tick_of_a_deployment_recovers_at_once(
+async def test_m1b_m90_the_first_tick_of_a_deployment_requests_a_recovery_at_once(
     deployment: Deployment, recovery: SensorUnderTest
 ) -> None:
     await given_expired(deployment.queue, "ada", "bob")
 
     data = await recovery.tick()
 
-    assert data.skip_message == "recovered 2 expired leases"
-    assert data.run_requests == []
-    assert await deployment.queue.statuses("ada", "bob") == [JobStatus.PENDING] * 2
+    assert why(data) == [START]
+    assert await deployment.queue.statuses("ada", "bob") == [JobStatus.PROCESSING] * 2
+    assert recovery.definition.job_name == JOB
 
 
-async def test_a_valid_lease_is_left_alone(
+async def test_m90_the_run_that_is_requested_takes_the_leases_away(
     deployment: Deployment, recovery: SensorUnderTest
 ) -> None:
-    await deployment.queue.leased("ada")
-    before = await deployment.queue.nodes()
+    await given_expired(deployment.queue, "ada", "bob")
+    [request] = (await recovery.tick()).run_requests
 
-    await recovery.tick()
+    result = await deployment.run(JOB, tags=dict(request.tags))
 
-    assert await deployment.queue.nodes() == before
-
-
-async def test_m4_before_the_interval_has_passed_a_tick_says_when_the_next_is_due(
-    deployment: Deployment, recovery: SensorUnderTest, now: Now
-) -> None:
-    await recovery.tick()
-    await given_expired(deployment.queue, "ada")
-    now.advance(INTERVAL - timedelta(seconds=20))
-
-    data = await recovery.tick()
-
-    assert data.skip_message == "recovered 0; next in 20 s"
-    assert await deployment.queue.statuses("ada") == [JobStatus.PROCESSING]
+    assert result.success
+    assert await deployment.queue.statuses("ada", "bob") == [JobStatus.PENDING] * 2
     assert await recoveries(deployment) == 1
 
 
-async def test_m4_m14_after_the_interval_the_next_tick_recovers(
-    deployment: Deployment, recovery: SensorUnderTest, now: Now
+async def test_m90_a_look_that_finds_nothing_starts_no_run_and_is_recorded_as_a_recovery_of_0(
+    deployment: Deployment, started: SensorUnderTest
+) -> None:
+    await deployment.queue.leased("ada")
+    before, counted = await deployment.queue.nodes(), await recoveries(deployment)
+    first = await deployment.queue.last_recovery()
+
+    data = await started.tick()
+
+    assert (data.run_requests, data.skip_message) == ([], VAIN)
+    assert await deployment.queue.nodes() == before
+    assert await recoveries(deployment) == counted + 1
+    last = await deployment.queue.last_recovery()
+    assert first is not None
+    assert last is not None
+    assert first < last
+
+
+async def test_m90_leases_that_expired_are_the_only_other_reason_for_a_run(
+    deployment: Deployment, started: SensorUnderTest, now: Now
+) -> None:
+    await given_expired(deployment.queue, "ada")
+
+    data = await started.tick()
+    given_run(deployment, data, Status.SUCCESS)
+    await deployment.run(JOB)
+    now.advance(INTERVAL)
+    after = await started.tick()
+
+    assert why(data) == [EXPIRED]
+    assert (after.run_requests, after.skip_message) == ([], VAIN)
+
+
+async def test_m90_what_another_program_wrote_is_put_right_by_a_run_too(
+    deployment: Deployment, started: SensorUnderTest
+) -> None:
+    await deployment.queue.given_jobs("ada")
+    await deployment.queue.run("MATCH (j:EmbedJob) REMOVE j:EmbedPending")
+
+    assert why(await started.tick()) == [STRAYS]
+
+
+@pytest.mark.parametrize("status", [None, Status.NOT_STARTED, Status.STARTING])
+async def test_m90_a_run_that_waits_to_be_started_is_requested_again_after_two_intervals(
+    deployment: Deployment, started: SensorUnderTest, now: Now, status: Status | None
+) -> None:
+    await given_expired(deployment.queue, "ada")
+    first = await started.tick()
+    run = given_run(deployment, first, status) if status else None
+    now.advance(2 * INTERVAL)
+    patient = await started.tick()
+    now.advance(timedelta(seconds=1) + INTERVAL)
+    again = await started.tick()
+
+    assert patient.run_requests == []
+    assert patient.skip_message == (
+        f"its run was requested, because {EXPIRED}, and waits to be started"
+    )
+    assert why(again) == [EXPIRED]
+    assert again.run_requests[0].tags[REQUEST_TAG] != first.run_requests[0].tags[REQUEST_TAG]
+    if run and status is Status.NOT_STARTED:
+        # Never two in line.
+        found = deployment.instance.get_run_by_id(run.run_id)
+        assert found is not None
+        assert found.status is Status.CANCELED
+
+
+async def test_m90_the_run_of_the_start_is_requested_again_too_though_nothing_has_expired(
+    recovery: SensorUnderTest, now: Now
 ) -> None:
     await recovery.tick()
+    now.advance(2 * INTERVAL + timedelta(seconds=1))
+
+    assert why(await recovery.tick()) == [START]
+
+
+async def test_m90_while_a_run_recovers_no_other_is_requested(
+    deployment: Deployment, started: SensorUnderTest, now: Now
+) -> None:
     await given_expired(deployment.queue, "ada")
+    run = given_run(deployment, await started.tick(), Status.STARTED)
+    now.advance(5 * INTERVAL)
+
+    data = await started.tick()
+
+    assert (data.run_requests, data.skip_message) == ([], f"run {run.run_id} recovers")
+
+
+async def test_m90_a_run_that_failed_is_followed_by_another_while_leases_are_expired(
+    deployment: Deployment, started: SensorUnderTest, now: Now
+) -> None:
+    await given_expired(deployment.queue, "ada")
+    given_run(deployment, await started.tick(), Status.FAILURE)
     now.advance(INTERVAL)
 
-    data = await recovery.tick()
-
-    assert data.skip_message == "recovered 1 expired leases"
-    assert await deployment.queue.statuses("ada") == [JobStatus.PENDING]
+    assert why(await started.tick()) == [EXPIRED]
 
 
-async def test_a_restart_recovers_at_once_whatever_the_cursor_says(
-    deployment: Deployment, recovery: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
+async def test_m4_before_the_next_look_is_due_a_tick_says_when_it_is(
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest], now: Now
 ) -> None:
-    await recovery.tick()
-    await given_expired(deployment.queue, "ada")
-    monkeypatch.setattr(upkeep, "BOOT", "another process")
+    slow = sensor("stale_leases", EMBED_JOB_RECOVERY_INTERVAL=str(10 * INTERVAL.seconds * 1000))
+    given_run(deployment, await slow.tick(), Status.SUCCESS)
+    now.advance(INTERVAL)
 
-    assert (await recovery.tick()).skip_message == "recovered 1 expired leases"
+    data = await slow.tick()
+
+    assert data.skip_message == (
+        f"recovery was requested, because {START}; the next look is in 540 s"
+    )
+
+
+async def test_m90_processes_that_take_turns_are_one_start_each(
+    deployment: Deployment, started: SensorUnderTest, now: Now, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two daemons, or several code servers; else every tick would be a new start."""
+    first, turns = module.BOOT, []
+    for boot in ("another process", first, "another process", first):
+        monkeypatch.setattr(module, "BOOT", boot)
+        now.advance(INTERVAL)
+        data = await started.tick()
+        turns.append(why(data))
+        if data.run_requests:
+            given_run(deployment, data, Status.SUCCESS)
+
+    assert turns == [[START], [], [], []]
+
+
+async def test_a_restart_requests_a_recovery_at_once_whatever_the_cursor_says(
+    started: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await started.tick()
+    monkeypatch.setattr(module, "BOOT", "another process")
+
+    assert why(await started.tick()) == [START]
 
 
 async def test_a_clock_that_was_set_back_does_not_stop_recovery(
-    deployment: Deployment, recovery: SensorUnderTest, now: Now
+    deployment: Deployment, started: SensorUnderTest, now: Now
 ) -> None:
-    await recovery.tick()
     await given_expired(deployment.queue, "ada")
     now.advance(-timedelta(days=1))
 
-    assert (await recovery.tick()).skip_message == "recovered 1 expired leases"
+    assert why(await started.tick()) == [EXPIRED]
 
 
-async def test_m14_every_recovery_is_recorded_also_a_vain_one(
-    deployment: Deployment, recovery: SensorUnderTest, now: Now
+async def test_m60_a_failing_look_says_why_and_the_next_tick_tries_again(
+    recovery: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await deployment.queue.last_recovery() is None
-
-    data = await recovery.tick()
-    first = await deployment.queue.last_recovery()
-    now.advance(INTERVAL)
-    await recovery.tick()
-    second = await deployment.queue.last_recovery()
-
-    assert data.skip_message == "recovered 0 expired leases"
-    assert data.asset_events == []
-    assert first is not None
-    assert second is not None
-    assert first < second
-    assert await recoveries(deployment) == 2
-    assert json.loads(recovery.cursor or "")["count"] == 0
-
-
-async def test_m70_what_was_recovered_is_named_with_its_former_owner(
-    deployment: Deployment, recovery: SensorUnderTest
-) -> None:
-    await given_expired(deployment.queue, "ada", "bob")
-    jobs = [await deployment.queue.job(uid) for uid in ("ada", "bob")]
-
-    [event] = (await recovery.tick()).asset_events
-
-    assert isinstance(event, dg.AssetObservation)
-    assert event.asset_key == dg.AssetKey("embed_queue_metrics")
-    assert event.metadata["recovered_now"].value == 2
-    shown = rows(event.metadata["recovered_jobs"])
-    assert {row["job"] for row in shown} == {job.id for job in jobs}
-    assert event.metadata["job_ids"].value == [row["job"] for row in shown]
-    assert [row["former owner"] for row in shown] == [OWNER] * 2
-    assert [row["now"] for row in shown] == ["pending"] * 2
-
-
-async def test_m60_a_failing_recovery_says_why_and_the_next_tick_tries_again(
-    deployment: Deployment,
-    recovery: SensorUnderTest,
-    monkeypatch: pytest.MonkeyPatch,
-    now: Now,
-) -> None:
-    await recovery.tick()
-    await given_expired(deployment.queue, "ada")
-    now.advance(INTERVAL)
     with monkeypatch.context() as broken:
         broken.setenv("NEO4J_URI", "bolt://127.0.0.1:9")
         with pytest.raises(dg.Failure) as caught:
             await recovery.tick()
     assert (caught.value.description or "").startswith("Cannot reach Neo4j at 127.0.0.1:9; is it")
 
-    data = await recovery.tick()
-
-    assert data.skip_message == "recovered 1 expired leases"
+    assert why(await recovery.tick()) == [START]
 
 
 async def test_the_grace_of_the_settings_is_honoured(
-    deployment: Deployment, sensor: Callable[..., SensorUnderTest]
+    deployment: Deployment, started: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await given_expired(deployment.queue, "ada")
-    patient = sensor("stale_leases", EMBED_JOB_RECOVERY_GRACE_MS=str(24 * 3_600_000))
+    monkeypatch.setenv("EMBED_JOB_RECOVERY_GRACE_MS", str(24 * 3_600_000))
 
-    assert (await patient.tick()).skip_message == "recovered 0 expired leases"
+    assert (await started.tick()).skip_message == VAIN
 
 
 async def test_m4_an_interval_of_zero_turns_recovery_off(
@@ -180,12 +259,12 @@ async def test_m4_an_interval_of_zero_turns_recovery_off(
 
     assert off.definition.default_status is dg.DefaultSensorStatus.STOPPED
     assert data.skip_message == "recovery is off (EMBED_JOB_RECOVERY_INTERVAL=0)"
-    assert await deployment.queue.statuses("ada") == [JobStatus.PROCESSING]
+    assert data.run_requests == []
     assert await recoveries(deployment) == 0
 
 
 @pytest.mark.parametrize(
-    ("interval", "pause"), [("1000", 1), ("20000", 5), ("60000", 14), ("86400000", 14)]
+    ("interval", "pause"), [("1000", 1), ("20000", 13), ("60000", 43), ("86400000", 43)]
 )
 def test_m14_a_recovery_is_looked_for_often_enough(
     sensor: Callable[..., SensorUnderTest], interval: str, pause: int
@@ -202,8 +281,5 @@ async def test_a_cursor_that_nobody_here_wrote_is_forgotten(
 ) -> None:
     recovery.cursor = cursor
 
-    assert (await recovery.tick()).skip_message == "recovered 0 expired leases"
-
-
-def rows(table: Any) -> list[dict[str, Any]]:
-    return [dict(record.data) for record in table.records]
+    assert why(await recovery.tick()) == [START]
+    assert json.loads(recovery.cursor)["request"]["why"] == START

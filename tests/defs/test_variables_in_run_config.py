@@ -15,8 +15,8 @@ import pytest
 
 from tests.defs.conftest import Deployment
 from tests.defs.test_job_config import FIELDS
-from tests.run_config_schema import Leaf, leaves, required_beside
-from tests.security.canaries import Evidence, cells_of, files_of, is_sqlite
+from tests.hostile.security.canaries import Evidence, cells_of, files_of, is_sqlite
+from tests.support.run_config_schema import Leaf, leaves, required_beside
 
 CANARIES = {
     # Fits the patterns of ids, names and texts, and would get as far as the database.

@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterator
 import pytest
 from neo4j import Driver, GraphDatabase
 
-from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.devserver.temporary import temporary_server
 from tests.conftest import QUICK, SMALL
-from tests.openai_server import KEY, OpenAIServer, but_not_to_the_probe, failure, openai_server
-from tests.project import Project
+from tests.support.openai_server import (
+    KEY,
+    OpenAIServer,
+    but_not_to_the_probe,
+    failure,
+    openai_server,
+)
+from tests.support.project import Project
 
 ENTITIES = 329
 DIMENSIONS = 256
@@ -342,7 +348,9 @@ def test_a_pause_of_the_provider_is_shown_with_its_origin_and_ended_by_hand(
     assert "▸ The provider has asked for no pause; nothing was changed" in again.stdout
     assert "Used 3 requests" in after.stdout
     assert "Next request now" in after.stdout
-    assert "✓ Rate limit default, 3 of 20 requests used" in project.run("doctor").stdout
+    assert (
+        "✓ Rate limit default, 20 requests in 60 s, 3 requests used" in project.run("doctor").stdout
+    )
 
 
 def test_recover_release_and_cleanup_touch_only_what_they_should(

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from tests.conftest import TestServer
-from tests.dagster_deployment import Deployment, deployment, processes_of, worker_pid
-from tests.openai_server import openai_server
-from tests.project import BIN, ROOT, make_project
+from tests.support.dagster_deployment import Deployment, deployment, processes_of, worker_pid
+from tests.support.openai_server import openai_server
+from tests.support.project import BIN, ROOT, make_project
 
 DRAIN = "drain_embed_queue"
 WATCH = "watch_orphans"
@@ -26,7 +26,7 @@ PREPARE_AND_USE = """
 import os, sys
 from pathlib import Path
 import dagster as dg
-from embed_pipeline.local.dagster_process import prepare_storage
+from embed_pipeline.devserver.dagster_process import prepare_storage
 
 prepare_storage(Path(os.environ["DAGSTER_HOME"]), environment=os.environ, log=sys.stderr)
 with dg.DagsterInstance.get() as instance:

@@ -12,14 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from embed_pipeline.local import leftovers
-from embed_pipeline.local.ports import answers, free_port
+from embed_pipeline.devserver import leftovers
+from embed_pipeline.devserver.ports import answers, free_port
 from tests.conftest import TestServer
-from tests.dagster_deployment import polled, processes_of
-from tests.dagster_stand_in import FAREWELL, NOISY, STUBBORN
-from tests.project import BIN, ROOT, Project, make_project
-from tests.queue_harness import DIMENSIONS
-from tests.terminal import Terminal, terminal
+from tests.support.dagster_deployment import polled, processes_of
+from tests.support.dagster_stand_in import FAREWELL, NOISY, STUBBORN
+from tests.support.project import BIN, ROOT, Project, make_project
+from tests.support.queue_harness import DIMENSIONS
+from tests.support.terminal import Terminal, terminal
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,14 @@ class Dev:
     @property
     def command(self) -> str:
         """With a cheap program in the place of Dagster, but otherwise the real thing."""
-        parts = [sys.executable, "-m", "tests.dev_stand_in", "dev", "--port", str(self.port)]
+        parts = [
+            sys.executable,
+            "-m",
+            "tests.support.dev_stand_in",
+            "dev",
+            "--port",
+            str(self.port),
+        ]
         return shlex.join(parts)
 
     @property

@@ -13,9 +13,9 @@ import pytest
 from dotenv import dotenv_values
 from neo4j import Driver, GraphDatabase
 
-from embed_pipeline.local.ports import answers, free_port
-from tests.openai_server import KEY, openai_server, refusing_dimensions
-from tests.project import ROOT, Project, make_project
+from embed_pipeline.devserver.ports import answers, free_port
+from tests.support.openai_server import KEY, openai_server, refusing_dimensions
+from tests.support.project import ROOT, Project, make_project
 
 ENTITIES = 329
 START_SECONDS = 150

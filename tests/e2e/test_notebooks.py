@@ -21,8 +21,8 @@ from embed_pipeline.history.records import Record
 from embed_pipeline.history.tables import DRAINS, METRICS, Table
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.conftest import TestServer
-from tests.project import ROOT, make_project
-from tests.queue_harness import MODEL, Neo4jUnderTest
+from tests.support.project import ROOT, make_project
+from tests.support.queue_harness import MODEL, Neo4jUnderTest
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONGEST_CELL = 12
@@ -65,8 +65,7 @@ def figures(number: int) -> dict[str, Any]:
             categories=dict.fromkeys(ErrorCategory, failed),
             counters=dict.fromkeys(COUNTERS, number),
             state=QueueState(Breaker()),
-        ),
-        model=MODEL,
+        )
     )
 
 

@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from embed_pipeline.local.ports import free_port
+from embed_pipeline.devserver.ports import free_port
 from tests.conftest import TestServer
-from tests.dagster_deployment import polled
-from tests.dagster_graphql import LOCATION, DagsterGraphQL
-from tests.project import BIN, Project, make_project
-from tests.queue_harness import DIMENSIONS, Neo4jUnderTest
+from tests.support.dagster_deployment import polled
+from tests.support.dagster_graphql import LOCATION, DagsterGraphQL
+from tests.support.project import BIN, Project, make_project
+from tests.support.queue_harness import DIMENSIONS, Neo4jUnderTest
 
 SENSOR = """
 query($sensor: SensorSelector!) { sensorOrError(sensorSelector: $sensor) {

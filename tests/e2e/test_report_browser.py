@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from embed_pipeline.report.page import render
 from embed_pipeline.report.source import History
-from tests.browser import ARGUMENTS, NAMES, PATIENCE_MS, find_chromium
-from tests.history_sample import failure, history, week
+from tests.support.browser import ARGUMENTS, NAMES, PATIENCE_MS, find_chromium
+from tests.support.history_sample import failure, history, week
 
 pytestmark = pytest.mark.skipif(
     find_chromium() is None, reason=f"no browser: none of {', '.join(NAMES)} is on the PATH"

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from embed_pipeline.local.ports import free_port
-from tests.project import ROOT
+from embed_pipeline.devserver.ports import free_port
+from tests.support.project import ROOT
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ import pytest
 from dagster_celery.tags import DAGSTER_CELERY_TASK_ID_TAG
 from neo4j import GraphDatabase
 
-from embed_pipeline.local.config import Memory
-from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.devserver.config import Memory
+from embed_pipeline.devserver.temporary import temporary_server
 from tests.conftest import TestServer
-from tests.dagster_deployment import Graph, polled
-from tests.machines import Machines, Service, running_machines
-from tests.openai_server import KEY, OpenAIServer, openai_server
-from tests.postgres import running_postgres
-from tests.project import ROOT, Project
-from tests.queue_harness import DIMENSIONS
-from tests.redis_server import running_redis
+from tests.support.dagster_deployment import Graph, polled
+from tests.support.machines import Machines, Service, running_machines
+from tests.support.openai_server import KEY, OpenAIServer, openai_server
+from tests.support.postgres import running_postgres
+from tests.support.project import ROOT, Project
+from tests.support.queue_harness import DIMENSIONS
+from tests.support.redis_server import running_redis
 
 pytestmark = pytest.mark.proof
 JOBS = 20_000

@@ -7,12 +7,12 @@ import pytest
 from neo4j import GraphDatabase
 
 from tests.conftest import TestServer
-from tests.dagster_deployment import SETTINGS, Graph, polled
-from tests.machines import Machines, running_machines
-from tests.openai_server import OpenAIServer, openai_server
-from tests.postgres import running_postgres
-from tests.project import ROOT, Project
-from tests.queue_harness import DIMENSIONS
+from tests.support.dagster_deployment import SETTINGS, Graph, polled
+from tests.support.machines import Machines, running_machines
+from tests.support.openai_server import OpenAIServer, openai_server
+from tests.support.postgres import running_postgres
+from tests.support.project import ROOT, Project
+from tests.support.queue_harness import DIMENSIONS
 
 ACME = {"EMBED_QUEUE": "acme", "EMBED_ENTITY_VECTOR": "acme_embedding"}
 METRICS = "embed_queue_metrics"

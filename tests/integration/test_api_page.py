@@ -13,9 +13,9 @@ import typer.main
 from neo4j import GraphDatabase
 from starlette.testclient import TestClient
 
-from embed_pipeline.cli import app
+from embed_pipeline.cli.app import app
 from tests.conftest import TestServer
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)

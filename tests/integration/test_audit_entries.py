@@ -6,12 +6,12 @@ import pytest
 
 from embed_pipeline.domain.audit import MAX_ACTOR, MAX_FILTER, Operator, OperatorAction
 from embed_pipeline.domain.errors import CleanupFailedError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.store import cypher_purge, filtering, queue_admin
+from embed_pipeline.store import filtering, queue_admin
 from embed_pipeline.store.config import QueueConfig
-from tests.queue_harness import ACME, MODEL, Neo4jUnderTest
+from embed_pipeline.store.cypher import purge as cypher_purge
+from tests.support.queue_harness import ACME, MODEL, Neo4jUnderTest
 
 ALICE = Operator("alice")
 WEEK = timedelta(days=7)
@@ -93,7 +93,7 @@ async def test_a_purge_counts_what_it_deleted_also_when_a_batch_failed(
         await queue.in_state(uid, JobStatus.COMPLETED)
     queue.clock.advance(2 * WEEK)
     queue.act_as(ALICE)
-    monkeypatch.setattr("embed_pipeline.store.purging.BATCH", 1)
+    monkeypatch.setattr("embed_pipeline.store.purge.BATCH", 1)
     for name in ("INNER", "PURGE_WITHOUT_APOC"):
         broken = "WITH job, 1 / size(replace(job.entity_uid, 'c', '')) AS boom\n"
         text = getattr(cypher_purge, name)

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from embed_pipeline.devserver.backup import DUMP, MANIFEST
+from embed_pipeline.devserver.config import Memory
+from embed_pipeline.devserver.errors import LocalServerError
+from embed_pipeline.devserver.neo4j_server import Neo4jServer
+from embed_pipeline.devserver.ports import free_port
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
-from embed_pipeline.local.backup import DUMP, MANIFEST
-from embed_pipeline.local.config import Memory
-from embed_pipeline.local.errors import LocalServerError
-from embed_pipeline.local.neo4j_server import Neo4jServer
-from embed_pipeline.local.ports import free_port
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Connection, open_driver
-from tests.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest
+from tests.support.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest
 
 SMALL = Memory(heap="512m", pagecache="64m")
 QUICK = ["-XX:TieredStopAtLevel=1"]
@@ -263,7 +263,7 @@ def test_a_running_server_is_left_alone(precious: Neo4jServer, dumped: Path, nam
     precious._home.pid_file.write_text(str(pid))
     with pytest.MonkeyPatch.context() as patched:
         line = [f"--home-dir={precious.home}"]
-        patched.setattr("embed_pipeline.local.process.command_line", lambda _: line)
+        patched.setattr("embed_pipeline.devserver.process.command_line", lambda _: line)
 
         with pytest.raises(LocalServerError, match="--restart"):
             getattr(precious, name)(dumped, force=True)

@@ -8,14 +8,14 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner
 
-from embed_pipeline import doctor, support, wiring
-from embed_pipeline.cli import app
-from embed_pipeline.doctor import Finding, Mark
+from embed_pipeline.cli.app import app
+from embed_pipeline.operations import doctor, support, wiring
+from embed_pipeline.operations.doctor import Finding, Mark
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.connection import connected
 from embed_pipeline.store.search import search_entities
 from tests.conftest import TestServer
-from tests.queue_harness import DIMENSIONS, MODEL, VECTOR, Neo4jUnderTest
+from tests.support.queue_harness import DIMENSIONS, MODEL, VECTOR, Neo4jUnderTest
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def test_m135_an_index_that_another_program_made_is_used_by_init_search_an
     )
     [said] = await findings("Vector index")
 
-    assert [hit.uid for hit in hits] == ["ada"]
+    assert [hit.uid for hit in hits or []] == ["ada"]
     assert (said.mark, said.detail) == (
         Mark.GOOD,
         "theirs, 4 dimensions as the model; it was there before one named ours; it is used",

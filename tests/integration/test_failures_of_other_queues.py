@@ -15,8 +15,8 @@ import pytest
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
 from embed_pipeline.domain.vector import vector_of
-from embed_pipeline.store import recovering
-from tests.queue_harness import LEASE, NUMBERS, VECTOR, Neo4jUnderTest
+from embed_pipeline.store import recover as recovering
+from tests.support.queue_harness import LEASE, NUMBERS, VECTOR, Neo4jUnderTest
 
 OTHER_VECTOR = vector_of([0.1, 0.2, 0.3, 0.4])
 

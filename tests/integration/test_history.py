@@ -1,14 +1,12 @@
 """The history as analysts read it: exported days and the event log, as one."""
 
 import asyncio
-import logging
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import dagster as dg
 import pandas as pd
@@ -16,18 +14,20 @@ import pytest
 from dagster._core.test_utils import freeze_time
 
 from embed_pipeline import history
-from embed_pipeline.defs.drains import DrainConfig, _tell
+from embed_pipeline.defs.draining import keep_report
+from embed_pipeline.defs.drains import DrainConfig
 from embed_pipeline.defs.metadata import of_coverage
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.figures import coverage_figures
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.export import export_day
 from embed_pipeline.settings import load_settings
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.conftest import TestServer
-from tests.generated_history import FIRST, delete, insert, make_home, readings
-from tests.queue_harness import Neo4jUnderTest
+from tests.support.generated_history import FIRST, delete, insert, make_home, readings
+from tests.support.queue_harness import Neo4jUnderTest
 
 TODAY = datetime(2026, 11, 16, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -72,19 +72,15 @@ def scan_at(instance: dg.DagsterInstance, at: datetime, report: CoverageReport) 
 
 def drain_at(instance: dg.DagsterInstance, at: datetime, run_id: str, **report: Any) -> DrainReport:
     """A drain that ended then, told as the op tells it."""
-    context = SimpleNamespace(
-        log=logging.getLogger(__name__),
-        add_output_metadata=lambda _: None,
-        instance=instance,
-        run_id=run_id,
-    )
     done = DrainReport(owner=f"{run_id}/host/1", model="text-embedding-3-small", **report)
     with freeze_time(at):
-        _tell(
-            cast(Any, context),
-            DrainConfig(max_jobs=7),
+        keep_report(
+            instance,
             done,
-            dg.AssetKey("entity_embeddings"),
+            run_id=run_id,
+            queue=DEFAULT_QUEUE,
+            config=DrainConfig(max_jobs=7).model_dump(),
+            errors={},
         )
     return done
 
@@ -248,8 +244,10 @@ class TestDrainsAndCoverage:
             instance, NOON, "run-1", completed=5, seconds=2.0, tokens=100, ending=Ending.EMPTY
         )
 
-        [row] = history.drains(instance=instance, archive=archive).to_dict("records")
+        frame = history.drains(instance=instance, archive=archive)
+        [row] = frame.dropna(axis="columns").to_dict("records")
 
+        assert {"reason", "config_jobs_per_request"} <= set(frame.columns)
         expected = {name: value for name, value in report.as_dict().items() if value is not None}
         config = {
             f"config_{name}": value
@@ -283,7 +281,7 @@ class TestDrainsAndCoverage:
         ]
 
         export(instance, archive, TODAY)
-        instance.wipe_assets([dg.AssetKey("entity_embeddings")])
+        instance.wipe_assets([dg.AssetKey("entity_embeddings"), dg.AssetKey("embed_drains")])
 
         for read, rows in zip((history.drains, history.coverage), before, strict=True):
             pd.testing.assert_frame_equal(read(instance=instance, archive=archive), rows)

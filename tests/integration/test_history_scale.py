@@ -10,8 +10,8 @@ import pytest
 
 from embed_pipeline import history
 from embed_pipeline.history.archive import Archive
-from tests.generated_history import by_day, insert, make_home, readings
-from tests.project import ROOT
+from tests.support.generated_history import by_day, insert, make_home, readings
+from tests.support.project import ROOT
 
 NINETY_DAYS = 90 * 24 * 60
 IN_THE_LOG = NINETY_DAYS if os.environ.get("FULL_HISTORY") else 4_000

@@ -21,12 +21,12 @@ import pytest
 from neo4j import Driver, GraphDatabase, Record
 from neo4j.exceptions import AuthError, ClientError, Neo4jError
 
-from embed_pipeline.local.config import ALLOWED_PROCEDURES
-from embed_pipeline.local.errors import LocalServerError
-from embed_pipeline.local.jars import ensure_jars
-from embed_pipeline.local.neo4j_server import Neo4jServer
-from embed_pipeline.local.ports import free_port
-from embed_pipeline.local.shell import shell
+from embed_pipeline.devserver.config import ALLOWED_PROCEDURES
+from embed_pipeline.devserver.errors import LocalServerError
+from embed_pipeline.devserver.jars import ensure_jars
+from embed_pipeline.devserver.neo4j_server import Neo4jServer
+from embed_pipeline.devserver.ports import free_port
+from embed_pipeline.devserver.shell import shell
 from tests.conftest import QUICK, SMALL
 
 
@@ -290,7 +290,7 @@ def test_killed_server_starts_again_with_all_that_was_acknowledged(server: Neo4j
 START = """
     import sys
     from pathlib import Path
-    from embed_pipeline.local.neo4j_server import Neo4jServer
+    from embed_pipeline.devserver.neo4j_server import Neo4jServer
 
     print(Neo4jServer(Path(sys.argv[1]), bolt_port=int(sys.argv[2])).start())
 """
@@ -323,8 +323,8 @@ def test_first_start_that_is_killed_half_way_can_be_repeated(new_server: Neo4jSe
 
 TEMPORARY = """
     import sys
-    from embed_pipeline.local.config import Memory
-    from embed_pipeline.local.temporary import temporary_server
+    from embed_pipeline.devserver.config import Memory
+    from embed_pipeline.devserver.temporary import temporary_server
 
     with temporary_server(memory=Memory(heap="512m", pagecache="64m")) as server:
         print(server.status().pid, server.home, flush=True)

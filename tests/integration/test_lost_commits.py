@@ -17,17 +17,23 @@ from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome
-from embed_pipeline.store import cypher_worker
 from embed_pipeline.store.connection import Connection, open_driver
+from embed_pipeline.store.cypher import worker as cypher_worker
 from embed_pipeline.store.database import fetch
 from embed_pipeline.store.transactions import count, new_token, write_once
-from tests.bolt_proxy import BoltProxy, Cut
 from tests.conftest import TestServer
-from tests.queue_harness import LEASE, MODEL, NUMBERS, Neo4jUnderTest, assert_consistent, hash_for
+from tests.support.bolt_proxy import BoltProxy, Cut
+from tests.support.queue_harness import (
+    LEASE,
+    MODEL,
+    NUMBERS,
+    Neo4jUnderTest,
+    assert_consistent,
+    hash_for,
+)
 
 PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
 FAILED, CANCELLED = JobStatus.FAILED, JobStatus.CANCELLED

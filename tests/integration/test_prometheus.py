@@ -21,18 +21,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from embed_pipeline import prometheus
+from embed_pipeline.devserver.ports import free_port
 from embed_pipeline.domain.errors import SchemaError, UnreachableError
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
 from embed_pipeline.domain.health import Reading
 from embed_pipeline.domain.job import JobStatus, NewJob
-from embed_pipeline.local.ports import free_port
+from embed_pipeline.domain.prices import Price
 from embed_pipeline.loopback_server import LOOPBACK
-from embed_pipeline.reading import objectives
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations.reading import objectives
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings, load_settings
 from tests.conftest import TestServer
-from tests.project import ROOT, Project
-from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+from tests.support.project import ROOT, Project
+from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "embed-queue.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
@@ -191,7 +192,7 @@ async def test_every_figure_is_given_or_left_out_on_purpose(
     reading = await asyncio.to_thread(prometheus.read, settings)
     assert reading.metrics is not None
     assert reading.coverage is not None
-    figures = {*queue_figures(reading.metrics, model=MODEL), *coverage_figures(reading.coverage)}
+    figures = {*queue_figures(reading.metrics), *coverage_figures(reading.coverage)}
 
     given = {*prometheus.GAUGES, *(f"{name}_total" for name in prometheus.COUNTERS)}
     by_label = {name for name in figures if name.startswith(("deleted_", "failed_", "entities_"))}
@@ -202,7 +203,7 @@ async def test_every_figure_is_given_or_left_out_on_purpose(
         "throughput_per_minute",
         "attempts_per_job",
     }
-    otherwise = {"seconds_since_recovery", "cost_usd_total"}
+    otherwise = {"seconds_since_recovery", "budget_used_percent"}
 
     assert given <= figures
     assert figures == given | by_label | sums | over_the_window | otherwise
@@ -215,7 +216,6 @@ async def test_what_has_not_happened_yet_has_no_time(
 
     assert "embed_queue_last_recovery_timestamp_seconds" not in families
     assert "embed_queue_coverage_timestamp_seconds" not in families
-    assert "embed_queue_token_price_usd" not in families
 
 
 async def test_a_price_that_is_known_is_given_per_token(
@@ -223,12 +223,12 @@ async def test_a_price_that_is_known_is_given_per_token(
 ) -> None:
     reading = await asyncio.to_thread(prometheus.read, settings)
 
-    found = prometheus.families(
-        replace(reading, model="text-embedding-3-small"), objectives(settings)
-    )
+    found = prometheus.families(replace(reading, price=Price(0.02)), objectives(settings))
 
     [price] = [family for family in found if family.name == "embed_queue_token_price_usd"]
     assert price.samples[0].value == pytest.approx(0.02 / 1_000_000)
+    unknown = prometheus.families(replace(reading, price=Price()), objectives(settings))
+    assert "embed_queue_token_price_usd" not in {family.name for family in unknown}
 
 
 async def test_a_missing_schema_is_an_error_once_and_a_figure_for_scrapes(
@@ -276,7 +276,7 @@ async def exported(settings: Settings) -> list[Sample]:
     assert reading.metrics is not None
     full = replace(
         reading,
-        model="text-embedding-3-small",
+        price=Price(0.02),
         metrics=replace(reading.metrics, last_recovery=reading.metrics.at),
     )
     found = prometheus.families(full, objectives(settings))

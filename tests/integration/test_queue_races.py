@@ -11,7 +11,14 @@ import pytest
 from embed_pipeline.domain.errors import TransitionRefusedError
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.results import Completion, CompletionOutcome
-from tests.queue_harness import LEASE, MODEL, VECTOR, Neo4jUnderTest, assert_consistent, hash_for
+from tests.support.queue_harness import (
+    LEASE,
+    MODEL,
+    VECTOR,
+    Neo4jUnderTest,
+    assert_consistent,
+    hash_for,
+)
 
 COMPLETED = CompletionOutcome.COMPLETED
 

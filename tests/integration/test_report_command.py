@@ -9,13 +9,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from embed_pipeline.cli_history import report
+from embed_pipeline.cli.history import report
 from embed_pipeline.domain.errors import ConfigurationError, HistoryError
 from embed_pipeline.domain.figures import queue_figures
 from embed_pipeline.domain.job import JobStatus
 from tests.conftest import TestServer
-from tests.project import Project
-from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+from tests.support.project import Project
+from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -49,7 +49,7 @@ def dagster_home(tmp_path: Path) -> Path:
 
 async def remember(home: Path, queue: Neo4jUnderTest) -> None:
     """Add a reading and a drain to the history, as the sensors do."""
-    figures = queue_figures(await queue.queue.metrics.read(), model=MODEL)
+    figures = queue_figures(await queue.queue.metrics.read())
     drain = {
         "drain_run_id": "run-1",
         "drain_completed": 41,

@@ -8,24 +8,23 @@ from types import ModuleType
 import pytest
 
 from embed_pipeline.domain.errors import ConfigurationError, SchemaError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import CompletionOutcome
 from embed_pipeline.domain.vector import vector_of
-from embed_pipeline.store import (
-    cypher_admin,
-    cypher_clock,
-    cypher_metrics,
-    cypher_purge,
-    cypher_reconcile,
-    cypher_trigger,
-    cypher_worker,
-    schema,
-)
+from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import (
+    admin as cypher_admin,
+    clock as cypher_clock,
+    metrics as cypher_metrics,
+    purge as cypher_purge,
+    reconcile as cypher_reconcile,
+    trigger as cypher_trigger,
+    worker as cypher_worker,
+)
 from embed_pipeline.store.naming import for_queue
-from tests.queue_harness import (
+from tests.support.queue_harness import (
     ACME,
     ACME_SHAPE,
     DIMENSIONS,

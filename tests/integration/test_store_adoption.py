@@ -8,14 +8,13 @@ import pytest
 
 from embed_pipeline.domain.checks import ACCOUNTED
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.health import Objectives, Reading, examine
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.store import adoption
 from embed_pipeline.store.database import to_ms
-from tests.queue_harness import LEASE, MODEL, Neo4jUnderTest, assert_consistent
+from tests.support.queue_harness import LEASE, MODEL, Neo4jUnderTest, assert_consistent
 
 FOUR = ["pending", "processing", "completed", "failed"]
 """The states of requirement 001."""

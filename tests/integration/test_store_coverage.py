@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from embed_pipeline.cli_entities import scan
+from embed_pipeline.cli.entities import scan
 from embed_pipeline.domain.coverage import Coverage, CoverageKey, CoverageReport
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.scanning import Scan
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.queue import open_queue
-from tests.queue_harness import MODEL, NUMBERS, Neo4jUnderTest
+from tests.support.queue_harness import MODEL, NUMBERS, Neo4jUnderTest, pages_of
 
 SETTINGS = cast("Settings", SimpleNamespace(model=MODEL))
 
@@ -31,7 +31,7 @@ async def test_the_sum_of_a_scan_is_kept_with_the_time_of_the_server(queue: Neo4
     await queue.put_entity("bob")
     reconciler = queue.queue.reconciler(MODEL)
     report = CoverageReport(MODEL)
-    async for page in reconciler.pages(limit=1):
+    for page in await pages_of(reconciler, limit=1):
         report = report.plus(page)
 
     saved = await reconciler.save(report)

@@ -9,7 +9,7 @@ from neo4j import NotificationMinimumSeverity
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.job_store import Neo4jJobStore
-from tests.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
 
 class Noticing:

@@ -6,12 +6,11 @@ from datetime import timedelta
 import pytest
 
 from embed_pipeline.domain.errors import ConfigurationError, InvalidJobError, PermanentError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.results import CompletionOutcome
 from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.store.config import QueueConfig
-from tests.queue_harness import DIMENSIONS, MODEL, NUMBERS, VECTOR, Neo4jUnderTest, hash_for
+from tests.support.queue_harness import DIMENSIONS, MODEL, NUMBERS, VECTOR, Neo4jUnderTest, hash_for
 
 
 async def test_a_text_that_was_embedded_before_is_found_by_its_hash(

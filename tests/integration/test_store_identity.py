@@ -11,14 +11,16 @@ import pytest
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, ModelMismatchError
 from embed_pipeline.domain.figures import queue_figures
-from embed_pipeline.domain.filters import JobFilter
 from embed_pipeline.domain.identity import Identity
-from embed_pipeline.domain.job import JobStatus, NewJob
-from embed_pipeline.scanning import Scan
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
+from embed_pipeline.domain.prices import Price
+from embed_pipeline.operations.scan import Scan
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.identity import read_identity
 from embed_pipeline.store.queue import Queue, open_queue
-from tests.queue_harness import DIMENSIONS, LEASE, MODEL, Neo4jUnderTest
+from embed_pipeline.worker.chores import Counting
+from embed_pipeline.worker.report import DrainReport
+from tests.support.queue_harness import DIMENSIONS, LEASE, MODEL, Neo4jUnderTest
 
 OURS = Identity.of(EntityShape(), provider="openai", model=MODEL, dimensions=DIMENSIONS)
 OTHERS = {
@@ -166,7 +168,7 @@ async def test_m83_jobs_of_a_former_model_are_superseded_by_the_scan_and_revived
 
 async def test_m81_no_total_falls_over_revive_retry_and_cleanup(queue: Neo4jUnderTest) -> None:
     async def totals() -> dict[str, int | float]:
-        figures = queue_figures(await queue.queue.metrics.read(), model=MODEL)
+        figures = queue_figures(await queue.queue.metrics.read())
         return {name: value for name, value in figures.items() if name.endswith("_total")}
 
     await queue.in_state("ada", JobStatus.COMPLETED)
@@ -201,3 +203,14 @@ async def test_m81_a_queue_of_an_older_version_keeps_its_number_of_completions(
     await queue.install()
 
     assert (await queue.counters())["completed"] == 8
+
+
+async def test_m81_a_cheaper_model_leaves_what_was_paid(queue: Neo4jUnderTest) -> None:
+    async def count(price: Price) -> float:
+        report = DrainReport("owner", "model", requests=1, tokens=1_000_000, price=price)
+        await Counting(queue.admin, report).send()
+        return queue_figures(await queue.queue.metrics.read())["cost_usd_total"]
+
+    totals = [await count(price) for price in (Price(0.13), Price(0.02), Price())]
+
+    assert totals == [0.13, 0.15, 0.15]

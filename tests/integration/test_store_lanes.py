@@ -9,11 +9,11 @@ import pytest
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, NewJob
-from embed_pipeline.store import cypher_worker
-from embed_pipeline.store.changes import lane
-from embed_pipeline.store.cypher_lanes import LANE, enter_lane
+from embed_pipeline.store.cypher import worker as cypher_worker
+from embed_pipeline.store.cypher.lanes import LANE, enter_lane
 from embed_pipeline.store.database import to_ms
-from tests.queue_harness import MODEL, STATUS_LABELS, Neo4jUnderTest, assert_consistent
+from embed_pipeline.store.moves import lane
+from tests.support.queue_harness import MODEL, STATUS_LABELS, Neo4jUnderTest, assert_consistent
 
 LEFT_OVER: Final = {"urgency": -77, "ready_at": 77, "suspect_at": 77, "run_after": 77}
 """Properties of all lanes at once: whoever moves a job must leave none of them."""

@@ -13,10 +13,10 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.keys import Unfit
 from embed_pipeline.domain.results import CompletionOutcome, EntityFate
 from embed_pipeline.domain.text import LONGEST_TEXT, memento_text, text_hash
-from embed_pipeline.scanning import Scan
-from embed_pipeline.store import cypher_entity, cypher_reconcile
+from embed_pipeline.operations.scan import Scan
+from embed_pipeline.store.cypher import entity as cypher_entity, reconcile as cypher_reconcile
 from embed_pipeline.store.database import QueueTransaction
-from tests.queue_harness import MODEL, VECTOR, Neo4jUnderTest
+from tests.support.queue_harness import MODEL, VECTOR, Neo4jUnderTest
 
 OUT_OF_MEMORY = "Neo.TransientError.General.MemoryPoolOutOfMemoryError"
 OUT_OF_TIME = "Neo.ClientError.Transaction.TransactionTimedOutClientConfiguration"
@@ -112,7 +112,9 @@ def exhausted_by(monkeypatch: pytest.MonkeyPatch, judge: Culprit) -> list[dict[s
 
 
 def reads_entities(query: str) -> bool:
-    return "RETURN collect([key, exists" in query and "collect([key" in cypher_entity.READ_ENTITIES
+    marks = ("collect([key, version", "AS outdated")
+    assert all(mark in cypher_entity.READ_ENTITIES for mark in marks)
+    return all(mark in query for mark in marks)
 
 
 def scans(query: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from embed_pipeline.domain.vector import vector_of
-from tests.queue_harness import Neo4jUnderTest
+from tests.support.queue_harness import Neo4jUnderTest
 
 LENGTH = 4_096
 ROWS = 40

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from embed_pipeline.domain.job import JobStatus, NewJob
-from tests.queue_harness import LEASE, MODEL, Neo4jUnderTest, hash_for
+from tests.support.queue_harness import LEASE, MODEL, Neo4jUnderTest, hash_for
 
 
 async def lets_the_lease_expire(queue: Neo4jUnderTest) -> None:

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final, LiteralString
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from neo4j import Driver, GraphDatabase
 from neo4j.exceptions import CypherSyntaxError
 
@@ -19,9 +18,9 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.naming import for_queue, for_shape, quoted
 from embed_pipeline.store.sample import count_entities, load_graph
 from embed_pipeline.store.search import search_entities
-from tests.bad_input.hostile import ODD_NAMES, REFUSED_NAMES
 from tests.conftest import TestServer
-from tests.queue_harness import MODEL, VECTOR, Neo4jUnderTest
+from tests.hostile.bad_input.hostile import ODD_NAMES, REFUSED_NAMES
+from tests.support.queue_harness import MODEL, VECTOR, Neo4jUnderTest
 
 ACME: Final = "acme"
 EXAMPLES: Final = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "10"))
@@ -140,7 +139,7 @@ async def test_a_graph_with_odd_names_is_embedded_found_and_searched(odd: Neo4jU
 
     assert loaded.fate is EntityFate.CURRENT
     assert loaded.properties == {"título": "Ada", "型": "person", "first name": ["x"]}
-    assert [(hit.uid, hit.type) for hit in hits] == [("Ada", "person")]
+    assert [(hit.uid, hit.type) for hit in hits or []] == [("Ada", "person")]
     assert await odd.jobs.find_vectors([hash_], model=MODEL, dimensions=4) == {hash_: VECTOR}
     assert (await odd.coverage())[Coverage.CURRENT] == 1
     [row] = await odd.run(

@@ -8,11 +8,10 @@ import pytest
 from neo4j.spatial import CartesianPoint
 
 from embed_pipeline.domain.coverage import Coverage
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.keys import Unfit, uid_of, version_of
-from embed_pipeline.scanning import Scan
-from tests.queue_harness import MODEL, NUMBERS, Neo4jUnderTest
+from embed_pipeline.operations.scan import Scan
+from tests.support.queue_harness import MODEL, NUMBERS, Neo4jUnderTest
 
 NAN, INFINITY = float("nan"), float("inf")
 ODD: list[Any] = [

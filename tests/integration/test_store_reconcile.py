@@ -7,14 +7,13 @@ import pytest
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.queue import open_queue
-from tests.queue_harness import DIMENSIONS, MODEL, NUMBERS, VECTOR, Neo4jUnderTest
+from tests.support.queue_harness import DIMENSIONS, MODEL, NUMBERS, VECTOR, Neo4jUnderTest, pages_of
 
 PENDING, COMPLETED = JobStatus.PENDING, JobStatus.COMPLETED
 
@@ -134,8 +133,8 @@ async def test_the_scan_goes_page_by_page_and_may_stop_anywhere(queue: Neo4jUnde
 
     first = await reconciler.page(limit=10)
     assert first.cursor == "e19"
-    rest = [page async for page in reconciler.pages(after=first.cursor, limit=10)]
-    again = [page async for page in reconciler.pages(limit=7)]
+    rest = await pages_of(reconciler, after=first.cursor, limit=10)
+    again = await pages_of(reconciler, limit=7)
 
     assert [page.scanned for page in rest] == [10, 5]
     assert sum(page.scanned for page in again) == 25

@@ -9,8 +9,8 @@ from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.store import schema
-from embed_pipeline.store.schema_objects import MIGRATIONS, SCHEMA_VERSION, Kind
-from tests.queue_harness import DIMENSIONS, SHAPE, Neo4jUnderTest
+from embed_pipeline.store.schema.objects import MIGRATIONS, SCHEMA_VERSION, Kind
+from tests.support.queue_harness import DIMENSIONS, SHAPE, Neo4jUnderTest
 
 OTHER = EntityShape(label="Paper", key="doi", vector="vec")
 

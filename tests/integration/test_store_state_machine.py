@@ -12,8 +12,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -25,14 +24,13 @@ from hypothesis.stateful import (
 from embed_pipeline.domain.contents import Contents
 from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
 from embed_pipeline.domain.fairness import Lane
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import Job, JobStatus, Lease, NewJob
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion, Failure
 from embed_pipeline.store.connection import open_driver
 from embed_pipeline.store.database import to_ms
 from tests.conftest import TestServer
-from tests.queue_harness import (
+from tests.support.queue_harness import (
     DIMENSIONS,
     LEASE,
     MODEL,

@@ -7,10 +7,9 @@ from typing import Any, LiteralString
 import pytest
 
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.results import CompletionOutcome
-from tests.queue_harness import MODEL, Neo4jUnderTest, assert_consistent
+from tests.support.queue_harness import MODEL, Neo4jUnderTest, assert_consistent
 
 PENDING = JobStatus.PENDING
 

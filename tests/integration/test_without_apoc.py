@@ -20,8 +20,8 @@ from embed_pipeline.domain.results import CompletionOutcome
 from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.store import schema, server_info
 from tests.conftest import TestServer
-from tests.project import make_project
-from tests.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest, assert_consistent
+from tests.support.project import make_project
+from tests.support.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest, assert_consistent
 
 WEEK = timedelta(days=7)
 WORKERS, JOBS, BATCH = 4, 200, 10

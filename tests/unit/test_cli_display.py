@@ -11,18 +11,19 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from embed_pipeline import cli_base, drain_display
-from embed_pipeline.cli import app
-from embed_pipeline.cli_base import age, as_plain, confirm, duration, safe
-from embed_pipeline.cli_drain import report_rows
-from embed_pipeline.cli_queue import status_rows
+from embed_pipeline.cli import base as cli_base, drain_display
+from embed_pipeline.cli.app import app
+from embed_pipeline.cli.base import age, as_plain, confirm, duration, safe
+from embed_pipeline.cli.drain import report_rows
+from embed_pipeline.cli.drain_display import DrainDisplay, Outlook, Progress
+from embed_pipeline.cli.queue import status_rows
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics, QueueState
+from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.results import FailureOutcome
-from embed_pipeline.drain_display import DrainDisplay, Outlook, Progress
 from embed_pipeline.worker.report import DrainReport, Ending
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -43,12 +44,18 @@ COMMANDS = {
     ("neo4j", "load"): ("--force", "--restart"),
     ("resume",): ("--close-breaker",),
     ("init",): ("--with-triggers", "--without-triggers", "--change-model"),
+    ("cutover", "start"): ("--model", "--provider", "--dimensions", "--yes"),
+    ("cutover", "status"): ("--json",),
+    ("cutover", "go"): (),
+    ("cutover", "rollback"): (),
+    ("cutover", "finish"): ("--grace", "--force", "--yes"),
     ("limits",): ("--json", "clear"),
     ("limits", "clear"): ("--preview", "--yes"),
     ("jobs", "list"): ("--status", "--category", "--model", "--entity", "--older-than", "--json"),
     ("jobs", "show"): ("--json",),
     ("jobs", "retry"): ("--category", "--preview", "--yes"),
     ("jobs", "cancel"): ("--status", "--preview", "--reason", "--yes"),
+    ("jobs", "restore"): ("--entity", "--preview", "--yes"),
     ("jobs", "release"): ("--owner", "--crashed"),
 }
 
@@ -174,6 +181,7 @@ def test_a_report_names_failures_cost_waiting_and_why_it_ended() -> None:
     report = DrainReport(
         owner="o",
         model="text-embedding-3-small",
+        price=Price(0.02),
         completed=90,
         failed=Counter({ErrorCategory.PERMANENT: 2, ErrorCategory.TRANSIENT: 1}),
         released=4,
@@ -193,10 +201,25 @@ def test_a_report_names_failures_cost_waiting_and_why_it_ended() -> None:
     assert rows["Failed"] == "1 TRANSIENT, 2 PERMANENT"
     assert rows["Given back"] == "7"
     assert rows["Error"] == "1 TRANSIENT: oops"
-    assert rows["Requests"].startswith("5, 1000000 tokens, $0.0200 at prices of")
+    assert rows["Requests"] == "5, 1000000 tokens, $0.0200"
     assert rows["Time"] == "30.0 s, 12.0 s waiting for the limit"
     assert rows["Ended because"] == "the queue gives out no jobs: paused by ada"
     assert "Recovered" not in rows
+
+
+@pytest.mark.parametrize(("failures", "done"), [(1, "opened"), (2, "kept open")])
+def test_r12_a_drain_says_that_it_has_left_the_breaker_open(failures: int, done: str) -> None:
+    report = DrainReport(owner="o", model="m", ending=Ending.CRITICAL, reason="401")
+    silent = dict(report_rows(report))
+    report.breaker = Breaker(BreakerStatus.OPEN, "401", probe_at=NOW, failures=failures)
+
+    rows = dict(report_rows(report))
+
+    assert "Breaker" not in silent
+    assert rows["Breaker"] == (
+        f"{done}, no drain gets jobs before the next try at {NOW:%Y-%m-%d %H:%M:%S} UTC, or before "
+        "'embed-pipeline resume --close-breaker'"
+    )
 
 
 def test_m72_status_says_that_the_provider_is_down() -> None:

@@ -12,14 +12,14 @@ SETTINGS = {"asyncio", "dotenv", "psutil", "pydantic"}
 """What only those load that read settings or processes."""
 RUN = """
 import json, sys
-from embed_pipeline.cli import app
+from embed_pipeline.cli.app import app
 from typer.testing import CliRunner
 codes = [CliRunner().invoke(app, arguments).exit_code for arguments in json.loads(sys.argv[1])]
 print(json.dumps([codes, sorted({name.partition(".")[0] for name in sys.modules})]))
 """
 WALK = """
 import json, typer.main
-from embed_pipeline.cli import app
+from embed_pipeline.cli.app import app
 
 def walk(command, path):
     yield [*path, "--help"]

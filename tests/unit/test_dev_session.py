@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.local import dev
-from embed_pipeline.local.dev_session import dev_session
+from embed_pipeline.devserver import dev
+from embed_pipeline.devserver.dev_session import dev_session
 
 
 def mode(path: Path) -> int:

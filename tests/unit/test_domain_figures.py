@@ -8,7 +8,7 @@ import pytest
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.figures import coverage_figures, queue_figures
+from embed_pipeline.domain.figures import COST, coverage_figures, queue_figures
 from embed_pipeline.domain.holds import Hold
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
@@ -62,32 +62,32 @@ BUSY = replace(
 
 @pytest.mark.parametrize("metrics", [EMPTY, BUSY], ids=["empty", "busy"])
 def test_every_state_category_and_counter_is_in_it(metrics: QueueMetrics) -> None:
-    figures = queue_figures(metrics, model=PAID)
+    figures = queue_figures(metrics)
 
     for status in JobStatus:
         assert figures[status.value] == metrics.counts[status]
     for category in ErrorCategory:
         assert figures[f"failed_{category.value.lower()}"] == metrics.categories[category]
-    for name in COUNTERS:
+    for name in {*COUNTERS} - {COST}:
         assert figures[f"{name}_total"] == metrics.counters[name]
 
 
 @pytest.mark.parametrize("metrics", [EMPTY, BUSY], ids=["empty", "busy"])
 def test_all_are_numbers_that_can_be_drawn(metrics: QueueMetrics) -> None:
-    figures = queue_figures(metrics, model="unknown") | coverage_figures(CoverageReport("m"))
+    figures = queue_figures(metrics) | coverage_figures(CoverageReport("m"))
 
     assert {type(value) for value in figures.values()} == {int, float}
 
 
 def test_an_empty_queue_has_the_same_figures_as_a_busy_one_and_all_are_zero() -> None:
-    empty = queue_figures(EMPTY, model=PAID)
+    empty = queue_figures(EMPTY)
 
-    assert empty.keys() == queue_figures(BUSY, model=PAID).keys()
+    assert empty.keys() == queue_figures(BUSY).keys()
     assert {name for name, value in empty.items() if value} == {"window_seconds"}
 
 
 def test_the_figures_of_a_busy_queue() -> None:
-    figures = queue_figures(BUSY, model=PAID)
+    figures = queue_figures(BUSY)
 
     expected = {
         "jobs": 10 + 11 + 12 + 13 + 14,
@@ -105,7 +105,7 @@ def test_the_figures_of_a_busy_queue() -> None:
         "cancelled_in_window": 2,
         "throughput_per_minute": 6.0,
         "attempts_per_job": 1.5,
-        "cost_usd_total": round(BUSY.counters["tokens"] * 0.02 / 1e6, 6),
+        "cost_usd_total": round(BUSY.counters[COST] / 1e9, 6),
         "is_paused": 1,
         "is_breaker_open": 1,
         "seconds_since_recovery": 9.0,
@@ -114,8 +114,10 @@ def test_the_figures_of_a_busy_queue() -> None:
     assert {name: figures[name] for name in expected} == expected
 
 
-def test_a_model_without_a_known_price_costs_nothing() -> None:
-    assert queue_figures(BUSY, model="unknown")["cost_usd_total"] == 0.0
+def test_what_was_charged_keeps_its_price() -> None:
+    charged = replace(BUSY, counters={**BUSY.counters, COST: 1_500_000_000})
+
+    assert queue_figures(charged)["cost_usd_total"] == 1.5
 
 
 def test_every_kind_of_coverage_is_in_it() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from embed_pipeline.domain.fingerprint import LONGEST, fingerprint
+from embed_pipeline.domain.errors import LONGEST, fingerprint
 
 
 @pytest.mark.parametrize(

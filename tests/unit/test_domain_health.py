@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
+from embed_pipeline.domain.budget import BudgetUse, Period, Unit
 from embed_pipeline.domain.checks import CHECKS, Severity, Subject
 from embed_pipeline.domain.coverage import (
     OTHER_LENGTHS,
@@ -29,6 +30,7 @@ from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
 from embed_pipeline.domain.misfits import Misfit
+from embed_pipeline.domain.quality import Auc, Quality
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 BIT = timedelta(milliseconds=1)
@@ -71,6 +73,7 @@ READING = Reading(
     metrics=METRICS,
     coverage=COVERAGE,
     scan=ScanPace(ended=NOW, moved=NOW),
+    quality=Quality("m", None),
 )
 MISFIT = Misfit("no node has the label Movies", "set EMBED_ENTITY_LABEL")
 RECOVERY_BOUND = 2 * MINUTE + ONE_TICK
@@ -86,6 +89,17 @@ def queue(**changes: Any) -> Reading:
 def held(length: timedelta) -> Reading:
     origin = Origin("acme", "run-1", "slow down")
     return queue(hold=Hold(NOW - MINUTE, NOW - MINUTE + length, length, origin))
+
+
+def spent(used: float) -> Reading:
+    use = BudgetUse(Period.DAY, Unit.USD, used, 100.0, NOW + MINUTE)
+    return queue(budget=(use,), counts={**METRICS.counts, JobStatus.PENDING: 7})
+
+
+def graded(value: float) -> Reading:
+    return replace(
+        READING, quality=Quality("m", Auc(value, 0.7, 0.9, 400), words=0.7, earlier=(0.85,))
+    )
 
 
 def ended(completed: int, failed: int) -> Reading:
@@ -140,6 +154,8 @@ def test_a_fresh_and_empty_queue_passes_everything() -> None:
         ("queue_open", READING, queue(state=HALF_OPEN)),
         ("queue_open", READING, queue(state=PAUSED)),
         ("no_long_hold", held(LONG_HOLD), held(LONG_HOLD + BIT)),
+        ("budget_left", spent(79), spent(80)),
+        ("vectors_follow_the_graph", graded(0.8), graded(0.79)),
         (
             "no_forgotten_leases",
             queue(expired_leases=1, oldest_expired=RECOVERY_BOUND),
@@ -215,7 +231,7 @@ def test_a_pause_is_milder_than_an_open_breaker(
 
 
 def test_what_has_not_been_looked_at_is_unknown_and_only_warns() -> None:
-    never = replace(queue(last_recovery=None), coverage=None, scan=ScanPace())
+    never = replace(queue(last_recovery=None), coverage=None, scan=ScanPace(), quality=None)
 
     unknown = [one for one in examine(never, OBJECTIVES) if one.passed is None]
 
@@ -227,6 +243,7 @@ def test_what_has_not_been_looked_at_is_unknown_and_only_warns() -> None:
         "no_mock_vectors",
         "settings_fit_data",
         "keys_unique",
+        "vectors_follow_the_graph",
     ]
     assert {one.severity for one in unknown} == {Severity.WARN}
 
@@ -239,6 +256,15 @@ def test_without_schema_nothing_of_the_queue_passes_and_each_says_why() -> None:
     assert len(found) == len([check for check in CHECKS if check.subject is Subject.QUEUE])
     assert {one.passed for one in found} == {False}
     assert all("no constraint" in one.message for one in found)
+
+
+def test_m110_a_spent_budget_says_what_waits_and_until_when() -> None:
+    found = verdict("budget_left", spent(100))
+
+    assert (found.passed, found.severity) == (False, Severity.WARN)
+    assert "the budget of the day is used: $100.00 of $100.00" in found.message
+    assert "goes on at 2030-01-01 12:01 UTC" in found.message
+    assert found.message.endswith("7 jobs wait")
 
 
 class TestRecoveryThatIsOff:
@@ -284,7 +310,11 @@ def test_a_scan_that_is_off_is_not_late() -> None:
             ),
         ),
         (queue(oldest_ended=40 * DAY), "retention_honoured", "the runs of cleanup_expired_jobs"),
-        (ended(1, 1), "few_failed_jobs", "1 of 2 ended jobs failed: 50.00 %, 1 % are allowed"),
+        (
+            ended(1, 1),
+            "few_failed_jobs",
+            "50.00 %, 1 % are allowed; failed_today of embed_queue_metrics says why",
+        ),
         (
             scanned(ended=NOW - DAY, took=MINUTE),
             "scan_ran",

@@ -3,8 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from embed_pipeline.domain.errors import RateLimitedError
 from embed_pipeline.domain.holds import LONGEST_HOLD, Hold, Origin, clamped, pause_of

@@ -4,8 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from embed_pipeline.domain.contents import MOST_TEXTS, Content, Contents, present_in
 from embed_pipeline.domain.coverage import Coverage, CoverageReport

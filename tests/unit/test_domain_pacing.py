@@ -4,13 +4,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embed_pipeline.domain.backlog import Backlog
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.holds import Hold, Origin
-from embed_pipeline.domain.metrics import QueueState
+from embed_pipeline.domain.metrics import Backlog, QueueState
 from embed_pipeline.domain.pacing import (
     FIRST_PAUSE,
     JOBS_PER_DRAIN,

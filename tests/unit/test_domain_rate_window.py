@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
+from hypothesis import given, strategies as st
 
 from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.rate_window import (
@@ -13,6 +13,7 @@ from embed_pipeline.domain.rate_window import (
     followed,
     hold,
     hold_of,
+    state_of,
     take,
 )
 
@@ -131,3 +132,27 @@ def test_a_clock_that_goes_back_grants_no_more() -> None:
     _, third = take(window, limits, now_ms=START - 59_000)
 
     assert not third.is_granted
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (RateLimits(), "20 requests in 60 s"),
+        (RateLimits(tokens=500), "20 requests and 500 tokens in 60 s"),
+        (RateLimits(requests=None, tokens=500), "500 tokens in 60 s"),
+        (RateLimits(requests=None), "no limit"),
+    ],
+)
+def test_people_read_what_is_allowed(limits: RateLimits, words: str) -> None:
+    assert str(limits) == words
+
+
+def test_without_a_limit_everything_is_granted_and_counted() -> None:
+    window, limits = Window(), RateLimits(requests=None)
+    for _ in range(50):
+        window, grant = take(window, limits, now_ms=1_000, tokens=10**9)
+        assert grant.is_granted
+
+    state = state_of(window, limits, name="local", now_ms=1_000)
+
+    assert (state.requests, state.tokens, state.wait) == (50, 50 * 10**9, timedelta(0))

@@ -4,11 +4,9 @@ import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embed_pipeline.domain.backoff import RetryPolicy
-from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, pause_after
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus, allowed_jobs, opened, pause_after
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError, ErrorCategory
@@ -22,7 +20,15 @@ from embed_pipeline.domain.fairness import (
 from embed_pipeline.domain.job import JobStatus, run_id_of
 from embed_pipeline.domain.judging import EntityReading, classify
 from embed_pipeline.domain.keys import Unfit
-from embed_pipeline.domain.lifecycle import MOVES, GiveBack, GiveUp, Move, Retry, after_failure
+from embed_pipeline.domain.lifecycle import (
+    MOVES,
+    GiveBack,
+    GiveUp,
+    Move,
+    Retry,
+    RetryPolicy,
+    after_failure,
+)
 from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.text import memento_text, read_observations, text_hash
 
@@ -114,6 +120,20 @@ def test_the_breaker_waits_longer_and_longer_but_not_for_ever() -> None:
     assert minutes == [1, 2, 4, 8, 15, 15, 15]
 
 
+@given(failures=st.integers(0, 20), roll=st.floats(0, 1), is_outage=st.booleans())
+def test_m72_probes_of_several_queues_spread_within_a_tenth_of_the_pause(
+    failures: int, roll: float, *, is_outage: bool
+) -> None:
+    now = datetime(2026, 11, 16, tzinfo=UTC)
+    before = Breaker(BreakerStatus.HALF_OPEN, "down", now, now, failures, is_outage)
+
+    probe_at = opened(before, "down", now, is_outage=is_outage, roll=roll).probe_at
+
+    assert probe_at is not None
+    pause = pause_after(failures + 1, is_outage=is_outage)
+    assert 0.9 * pause <= probe_at - now <= pause
+
+
 @pytest.mark.parametrize(
     "name",
     ["", " a", "a ", "a\n", "a\0b", r"a\u0060b", "a\u202eb", "a\u200c", "x" * 129, None, 7],
@@ -128,6 +148,12 @@ def test_two_properties_may_not_be_the_same() -> None:
         EntityShape(vector="name")
     with pytest.raises(ConfigurationError, match="same name"):
         EntityShape(observations="embedding_hash")
+
+
+@pytest.mark.parametrize("order", ["name", "validTo", "embedding", "embedding_at"])
+def test_what_orders_no_versions_is_refused(order: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"entity order is '{order}'"):
+        EntityShape(order=order)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Which sentence is shown beside a hit."""
 
-from embed_pipeline.domain.sentences import (
+from embed_pipeline.domain.text import (
     MOST_SENTENCES,
     nearest_sentence,
     sentence_by_words,

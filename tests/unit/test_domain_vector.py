@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from embed_pipeline.domain.embedding import BYTES_IN_FLIGHT, RequestLimits
 from embed_pipeline.domain.vector import (

@@ -13,20 +13,20 @@ from embed_pipeline.domain.errors import (
     EmbeddingError,
     PermanentError,
     RateLimitedError,
+    Refusal,
     TooLargeError,
     TransientError,
 )
 from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.models import DEFAULT_MODELS, MODELS, Provider
 from embed_pipeline.domain.ports import Embedder
-from embed_pipeline.domain.probe import Refusal
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.embedding.local import LocalProvider, open_local
 from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.embedding.openai import OpenAIEmbedder
 from embed_pipeline.embedding.retry_after import retry_after
 from embed_pipeline.worker.batching import judge_answer
-from tests.openai_server import KEY, OpenAIServer, failure, openai_server
+from tests.support.openai_server import KEY, OpenAIServer, failure, openai_server
 
 
 async def embed(embedder: Embedder, *texts: str) -> list[list[float]]:

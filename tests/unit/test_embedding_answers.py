@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from starlette.responses import Response
 
 from embed_pipeline.domain.errors import TransientError
 from embed_pipeline.domain.vector import numbers_of, vector_of
 from embed_pipeline.embedding.answers import AnswerReader, OversizedAnswerError
 from embed_pipeline.embedding.openai import OpenAIEmbedder
-from tests.openai_server import KEY, OpenAIServer, failure, openai_server
+from tests.support.openai_server import KEY, OpenAIServer, failure, openai_server
 
 DIMENSIONS = 8
 MEBIBYTE = 2**20

@@ -3,10 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embed_pipeline.domain.allowance import Allowance, Left
+from embed_pipeline.domain.holds import Allowance, Left
 from embed_pipeline.embedding.rate_headers import allowance_of
 
 

@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 PAGE = ROOT / "docs" / "guarantees.md"
 TEXT = PAGE.read_text(encoding="utf-8")

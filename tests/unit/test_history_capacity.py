@@ -60,6 +60,13 @@ class TestMinutesToDrain:
         assert model.minutes_to_drain(1, arrivals_per_minute=model.per_minute) == inf
         assert model.minutes_to_drain(1, arrivals_per_minute=model.per_minute * 0.99) < inf
 
+    def test_without_a_limit_the_speed_alone_counts(self) -> None:
+        free = Capacity(RateLimits(requests=None), jobs_per_request=100, jobs_per_second=5)
+
+        assert free.limited_per_minute == inf
+        assert free.minutes_to_drain(600, arrivals_per_minute=200) == pytest.approx(6)
+        assert set(sensitivity(free, 600)["rate_limit"]) == {2.0}
+
     def test_an_empty_queue_is_empty(self) -> None:
         assert LIMITED.minutes_to_drain(0, arrivals_per_minute=inf) == 0
 

@@ -8,13 +8,17 @@ import pytest
 from embed_pipeline.defs.drains import DrainConfig
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
+from embed_pipeline.domain.quality import Auc, Quality
+from embed_pipeline.domain.quality_check import overall_figures
 from embed_pipeline.history.failures import Kind
+from embed_pipeline.history.tables import DRAIN_COLUMNS
 from embed_pipeline.worker.report import DrainReport
-from tests.project import ROOT
+from tests.support.project import ROOT
 from tests.unit.test_domain_figures import BUSY, PAID
 
+MEASURED = Quality("model", Auc(0.8, 0.7, 0.9, edges=400), drift=1.0)
 COLUMNS = {
-    "queue_metrics": {*queue_figures(BUSY, model=PAID)},
+    "queue_metrics": {*queue_figures(BUSY), *overall_figures(MEASURED)},
     "coverage": {*coverage_figures(CoverageReport(PAID))},
     "drains": {
         *DrainReport("owner", PAID).as_dict(),
@@ -33,3 +37,7 @@ def test_the_columns_of_a_table_are_those_in_the_docs(table: str) -> None:
 
     assert set(documented) == COLUMNS[table]
     assert len(documented) == len(set(documented))
+
+
+def test_drains_have_every_column_that_is_documented() -> None:
+    assert set(DRAIN_COLUMNS) == COLUMNS["drains"]

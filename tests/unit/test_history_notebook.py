@@ -5,7 +5,7 @@ import pytest
 
 from embed_pipeline import history
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.history.notebook import plot, rate_limits, read
+from embed_pipeline.history.notebook import by_span, plot, rate_limits, read
 
 
 def test_a_wrong_setting_is_a_sentence_and_an_empty_table(
@@ -52,3 +52,21 @@ def test_nothing_to_draw_is_a_sentence(
     plot(frame, "age", title="Oldest job", unit="minutes")
 
     assert capsys.readouterr().out == "Oldest job: nothing to draw yet.\n"
+
+
+@pytest.mark.parametrize(
+    ("hours", "rule"), [(0.3, "1min"), (10, "5min"), (7 * 24, "1h"), (90 * 24, "1D")]
+)
+def test_the_interval_fits_the_time_that_was_read(
+    hours: float, rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = pd.DatetimeIndex(["2026-11-01", "2026-11-01"], tz="UTC", name="at")
+    index += pd.to_timedelta([0, hours], unit="h")
+    frame = pd.DataFrame({"pending": [1, 3]}, index=index)
+
+    found = by_span(frame)
+
+    assert capsys.readouterr().out == f"One row per {rule}.\n"
+    assert len(found) > 1
+    assert len(by_span(frame, "1000D")) == 1
+    assert by_span(frame[:0]).empty

@@ -10,7 +10,7 @@ from embed_pipeline import history
 from embed_pipeline.domain.errors import HistoryError
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.sources import archive_for, has_storage, is_own
-from tests.generated_history import by_day, insert, make_home, readings
+from tests.support.generated_history import by_day, insert, make_home, readings
 
 NOWHERE = "memory://nowhere"
 

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from embed_pipeline.local import jars as jars_module
-from embed_pipeline.local.errors import LocalServerError
-from embed_pipeline.local.jar_lock import LOCK_FILE, Jar, JarLock, read_lock
-from embed_pipeline.local.jars import TEMPORARY_PREFIX, ensure_jars, is_installed
+from embed_pipeline.devserver import jars as jars_module
+from embed_pipeline.devserver.errors import LocalServerError
+from embed_pipeline.devserver.jar_lock import LOCK_FILE, Jar, JarLock, read_lock
+from embed_pipeline.devserver.jars import TEMPORARY_PREFIX, ensure_jars, is_installed
 from tests.conftest import LOCK_2026
 
 CONTENTS = {name: name.encode() * 1000 for name in ("kernel", "bolt", "cypher", "values")}
@@ -152,8 +152,8 @@ def test_jar_that_nobody_locked_is_refused_where_java_would_load_it(
 KILLED_WHILE_DOWNLOADING = """
     import sys, time
     from pathlib import Path
-    from embed_pipeline.local.jar_lock import Jar, JarLock
-    from embed_pipeline.local.jars import ensure_jars
+    from embed_pipeline.devserver.jar_lock import Jar, JarLock
+    from embed_pipeline.devserver.jars import ensure_jars
 
     def fetch(jar, *, into, on_bytes):
         (into / "half.jar").write_bytes(b"half")

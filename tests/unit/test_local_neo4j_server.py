@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.local import process
-from embed_pipeline.local.config import Memory, home_argument, write_config
-from embed_pipeline.local.errors import LocalServerError
-from embed_pipeline.local.files import write_private
-from embed_pipeline.local.home import ServerHome
-from embed_pipeline.local.java import check_java
-from embed_pipeline.local.neo4j_server import Neo4jServer
-from embed_pipeline.local.ports import check_port, free_port
-from embed_pipeline.local.shell import statements
-from tests.project import ROOT
+from embed_pipeline.devserver import process
+from embed_pipeline.devserver.config import Memory, home_argument, write_config
+from embed_pipeline.devserver.errors import LocalServerError
+from embed_pipeline.devserver.files import write_private
+from embed_pipeline.devserver.home import ServerHome
+from embed_pipeline.devserver.java import check_java
+from embed_pipeline.devserver.neo4j_server import Neo4jServer
+from embed_pipeline.devserver.ports import check_port, free_port
+from embed_pipeline.devserver.shell import statements
+from tests.support.project import ROOT
 
 SLEEP = "import sys, time; print('ready', flush=True); time.sleep(600)"
 
@@ -316,7 +316,7 @@ def test_of_apoc_the_configuration_allows_what_the_statements_call_and_nothing_e
     write_config(tmp_path, jars=tmp_path / "jars", bolt_port=17687, memory=Memory())
 
     [line] = re.findall(r"allowlist=(.*)", (tmp_path / "conf" / "neo4j.conf").read_text())
-    code = "".join(path.read_text() for path in (ROOT / "embed_pipeline/store").glob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "embed_pipeline/store").rglob("*.py"))
     called = re.findall(r"(?:CALL|RETURN) (apoc(?:\.\w+)+)\(", code)
     assert set(line.split(",")) == set(called)
 

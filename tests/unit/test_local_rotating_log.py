@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.local import dagster_process
-from embed_pipeline.local.rotating_log import RotatingLog
+from embed_pipeline.devserver import dagster_process
+from embed_pipeline.devserver.rotating_log import RotatingLog
 
 
 @contextmanager

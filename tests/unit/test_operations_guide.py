@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 DEFINITIONS = "\n".join(

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from embed_pipeline.reading import arrival
+from embed_pipeline.operations.reading import arrival
 from embed_pipeline.store.triggers import NO_TRIGGER, TriggerState
 
 MINUTE = timedelta(minutes=1)

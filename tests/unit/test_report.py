@@ -8,7 +8,7 @@ import pytest
 
 from embed_pipeline.report.answers import Answer, answers
 from embed_pipeline.report.source import History, arrived, completed
-from tests.history_sample import MODEL, NOW, failure, history, index_of, readings
+from tests.support.history_sample import MODEL, NOW, failure, history, index_of, readings
 
 CALM = {
     "pending": 0,
@@ -32,6 +32,24 @@ def changes(found: History) -> list[str]:
     assert answer.question == "What should I change?"
     assert answer.is_good is not bool(answer.reasons)
     return list(answer.reasons)
+
+
+@pytest.mark.parametrize(
+    ("rows", "missed"),
+    [
+        ([LATE, CALM], "jobs have waited too long"),
+        ([CALM | {"coverage_percent": 50.0}], "too few entities are current"),
+        ([CALM | {"failed": 10}], "too many jobs have failed"),
+    ],
+)
+def test_amber_when_an_objective_was_missed_though_all_is_well_now(
+    rows: list[Mapping[str, float]], missed: str
+) -> None:
+    answer = keeping_up(*rows)
+
+    assert answer.verdict.startswith(f"Yes, but {missed}: ")
+    assert (answer.is_good, answer.is_amber) == (None, True)
+    assert not keeping_up(CALM).is_amber
 
 
 @pytest.mark.parametrize(
@@ -171,7 +189,12 @@ def test_what_fails_and_whether_that_is_allowed(failed: int, verdict: str, is_go
 
 
 def test_what_it_cost_is_told_by_tokens_and_the_price_of_the_model() -> None:
-    spent = {"tokens_total": 2_500_000, "requests_total": 50, "cache_hits_total": 1}
+    spent = {
+        "tokens_total": 2_500_000,
+        "cost_usd_total": 0.05,
+        "requests_total": 50,
+        "cache_hits_total": 1,
+    }
     metrics = readings(CALM | dict.fromkeys(spent, 0), CALM | spent)
 
     answer = answers(history(metrics))[2]
@@ -183,8 +206,39 @@ def test_what_it_cost_is_told_by_tokens_and_the_price_of_the_model() -> None:
     )
 
 
+def test_m110_a_used_budget_is_why_nobody_keeps_up() -> None:
+    answer = keeping_up(LATE | {"budget_used_percent": 101})
+
+    assert answer.verdict.startswith(
+        "No: the budget is used, it goes on with the next day or month"
+    )
+
+
+@pytest.mark.parametrize(
+    ("auc", "words", "is_good"), [(0.85, 0.7, True), (0.55, 0.7, False), (0.5, 0.5, None)]
+)
+def test_m111_the_quality_of_the_vectors_is_answered(
+    auc: float, words: float, is_good: bool | None
+) -> None:
+    figures = {"quality_auc": auc, "quality_auc_low": auc, "quality_auc_of_words": words}
+
+    [answer] = [
+        one
+        for one in answers(history(readings(CALM, CALM | figures)))
+        if one.question == "Are the vectors good?"
+    ]
+
+    assert (answer.is_good, answer.verdict) == (
+        is_good,
+        f"An edge is nearer than a pair without one in {100 * auc:.0f} % of the cases.",
+    )
+
+
 def test_an_unknown_price_is_not_called_free() -> None:
-    answer = answers(history(readings(CALM, CALM), model="house-model"))[2]
+    sent = CALM | {"cost_usd_total": 0}
+    metrics = readings(sent | {"tokens_total": 0}, sent | {"tokens_total": 9})
+
+    answer = answers(history(metrics, model="house-model"))[2]
 
     assert answer.verdict == "No price is known for house-model."
 
@@ -194,7 +248,7 @@ def test_tokens_of_another_model_are_mentioned() -> None:
 
     answer = answers(history(readings(CALM, CALM), drains))[2]
 
-    assert "Drains also used text-embedding-3-large; " in answer.reasons[-1]
+    assert "Drains also used text-embedding-3-large, " in answer.reasons[-1]
 
 
 LIMITED = {"requests_limited_total": 0, "requests_total": 0}

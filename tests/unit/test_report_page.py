@@ -10,7 +10,7 @@ import pytest
 from embed_pipeline.report.charts import MOST_POINTS, line_chart
 from embed_pipeline.report.page import render
 from embed_pipeline.report.words import MOST_CHARACTERS, plain, span
-from tests.history_sample import NOW, STEP, failure, history, index_of, readings, week
+from tests.support.history_sample import NOW, STEP, failure, history, index_of, readings, week
 
 CALM = {"pending": 0, "failed": 0, "completed": 10, "completed_total": 10}
 HOSTILE = (

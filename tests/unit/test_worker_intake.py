@@ -16,15 +16,14 @@ from embed_pipeline.domain.text import LONGEST_TEXT, RECIPE, memento_text, rende
 from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
 from embed_pipeline.worker import intake as intake_module
-from embed_pipeline.worker.holdings import Holdings
 from embed_pipeline.worker.intake import (
     LEASES_BETWEEN_LONG,
     LEASES_BETWEEN_SUSPECTS,
     Batch,
     Intake,
 )
-from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.parts import Parts
+from embed_pipeline.worker.lease_keeper import Holdings
+from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
 

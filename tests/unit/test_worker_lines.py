@@ -17,10 +17,8 @@ from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.testing.memory import FakeQueue, FakeRateLimiter
 from embed_pipeline.worker.engine import Drain
-from embed_pipeline.worker.heartbeat import Heartbeat
-from embed_pipeline.worker.holdings import Holdings
-from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.parts import Parts
+from embed_pipeline.worker.lease_keeper import Heartbeat, Holdings
+from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
 

@@ -17,12 +17,11 @@ from embed_pipeline.domain.results import LeaseBatch, RecoveredJob
 from embed_pipeline.domain.text import RECIPE, render_for
 from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
-from embed_pipeline.worker import counting, engine, intake, processing, recovery
+from embed_pipeline.worker import chores as counting, chores as recovery, engine, intake, processing
 from embed_pipeline.worker.engine import Drain
-from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.parts import Parts
+from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.report import DrainReport, Ending
-from tests.drain_harness import until
+from tests.support.drain_harness import until
 
 MODEL = "mock-model"
 PAUSE = timedelta(seconds=1) / 64

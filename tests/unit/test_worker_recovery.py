@@ -9,9 +9,9 @@ import pytest
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.testing.memory import FakeQueue
-from embed_pipeline.worker import recovery
+from embed_pipeline.worker import chores as recovery
+from embed_pipeline.worker.chores import JOBS_PER_RECOVERY, Recovery
 from embed_pipeline.worker.options import DrainOptions
-from embed_pipeline.worker.recovery import JOBS_PER_RECOVERY, Recovery
 from embed_pipeline.worker.report import DrainReport
 
 INTERVAL = timedelta(seconds=60)

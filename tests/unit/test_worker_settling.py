@@ -18,10 +18,10 @@ from embed_pipeline.domain.results import (
 )
 from embed_pipeline.testing.memory import FakeQueue
 from embed_pipeline.worker.batching import Item
-from embed_pipeline.worker.holdings import Holdings
+from embed_pipeline.worker.lease_keeper import Holdings
 from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
-from tests.queue_harness import VECTOR, FakeUnderTest, hash_for
+from tests.support.queue_harness import VECTOR, FakeUnderTest, hash_for
 
 LEASE = Lease(job_id="j", entity_uid="e", model="m", version=1, owner="run-1", fence=1)
 ITEM = Item(

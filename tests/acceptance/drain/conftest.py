@@ -6,8 +6,8 @@ import pytest
 
 from embed_pipeline.store.connection import open_driver
 from tests.conftest import TestServer
-from tests.drain_harness import DrainUnderTest
-from tests.openai_server import OpenAIServer, openai_server
+from tests.support.drain_harness import DrainUnderTest
+from tests.support.openai_server import OpenAIServer, openai_server
 
 
 @pytest.fixture(scope="module")

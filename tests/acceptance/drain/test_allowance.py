@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.worker.report import Ending
-from tests.drain_harness import DrainUnderTest
-from tests.openai_server import vectors
+from tests.support.drain_harness import DrainUnderTest
+from tests.support.openai_server import vectors
 
 MINUTE = timedelta(minutes=1)
 

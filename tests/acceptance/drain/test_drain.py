@@ -15,18 +15,17 @@ from starlette.responses import Response
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import JobStatus, NewJob
+from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.testing.memory import FakeClock
-from embed_pipeline.worker import engine, intake, processing, recovery
+from embed_pipeline.worker import chores as recovery, engine, intake, processing
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import Ending
-from tests.drain_harness import DrainUnderTest, until
-from tests.openai_server import but_not_to_the_probe, failure, most_in_any_window, vectors
-from tests.queue_harness import MODEL
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.openai_server import but_not_to_the_probe, failure, most_in_any_window, vectors
+from tests.support.queue_harness import MODEL
 
 SECOND = timedelta(seconds=1)
 
@@ -300,6 +299,7 @@ async def test_r12_a_wrong_key_fails_no_job_and_opens_the_breaker(queue: DrainUn
     state = await queue.switch.state()
     assert state.breaker.status is BreakerStatus.OPEN
     assert state.breaker.since is not None
+    assert report.breaker == state.breaker
     noted = [job for job in await queue.admin.find_jobs(JobFilter()) if job.error]
     assert noted
     assert {job.error_category for job in noted} == {ErrorCategory.CRITICAL}
@@ -317,9 +317,14 @@ async def test_r12_a_probe_closes_the_breaker_and_everything_completes(
     await queue.given(20)
     await queue.drained(api_key="sk-wrong-key-123")
     await queue.run("MATCH (q:EmbedQueue) SET q.breaker_probe_at = 0")
+    again = await queue.drained(api_key="sk-wrong-key-123")
+    await queue.run("MATCH (q:EmbedQueue) SET q.breaker_probe_at = 0")
 
     report = await queue.drained()
 
+    assert again.breaker is not None
+    assert (again.breaker.status, again.breaker.failures) == (BreakerStatus.OPEN, 2)
+    assert report.breaker is None
     assert report.completed == 20
     assert await queue.counted() == {"completed": 20}
     assert (await queue.switch.state()).breaker.status is BreakerStatus.CLOSED

@@ -8,9 +8,9 @@ import pytest
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.judging import Forced
-from embed_pipeline.scanning import Scan
-from tests.drain_harness import DrainUnderTest
-from tests.queue_harness import MODEL, VECTOR
+from embed_pipeline.operations.scan import Scan
+from tests.support.drain_harness import DrainUnderTest
+from tests.support.queue_harness import MODEL, VECTOR
 
 
 def asked(queue: DrainUnderTest) -> list[str]:

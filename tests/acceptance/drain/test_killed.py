@@ -7,7 +7,7 @@ import pytest
 
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.store.queue import open_queue
-from tests.drain_harness import DrainUnderTest
+from tests.support.drain_harness import DrainUnderTest
 
 JOBS = 2_048
 POISON = "e1000"

@@ -7,9 +7,9 @@ import pytest
 
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.text import LONGEST_TEXT
-from embed_pipeline.scanning import Scan
-from tests.drain_harness import DrainUnderTest
-from tests.queue_harness import MODEL
+from embed_pipeline.operations.scan import Scan
+from tests.support.drain_harness import DrainUnderTest
+from tests.support.queue_harness import MODEL
 
 MEBIBYTE = 2**20
 SIZE = 10_000_000

@@ -10,10 +10,10 @@ from typing import Any, Final, LiteralString
 import pytest
 
 from embed_pipeline.domain.coverage import Coverage
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.scanning import Scan
-from tests.drain_harness import DrainUnderTest
-from tests.queue_harness import MODEL, NUMBERS
+from embed_pipeline.domain.job import JobFilter
+from embed_pipeline.operations.scan import Scan
+from tests.support.drain_harness import DrainUnderTest
+from tests.support.queue_harness import MODEL, NUMBERS
 
 NOW: Final = 1_794_925_475_184.0
 PSEUDO_RANDOM: Final = [0.1, 0.2, 0.3, 0.4]

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,13 +11,12 @@ import pytest
 from starlette.responses import HTMLResponse, Response
 
 from embed_pipeline.domain.breaker import BreakerStatus
-from embed_pipeline.domain.errors import OutageError
-from embed_pipeline.domain.probe import PROBE_WORD
+from embed_pipeline.domain.errors import PROBE_WORD, OutageError
 from embed_pipeline.store.queue import open_queue
 from embed_pipeline.testing.memory import FakeClock
 from embed_pipeline.worker.report import DrainReport, Ending
-from tests.drain_harness import DrainUnderTest, until
-from tests.openai_server import failure, vectors
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.openai_server import failure, vectors
 
 JOBS = 1_000
 HOUR = timedelta(hours=1)
@@ -33,12 +33,15 @@ def down(_: dict[str, Any]) -> Response:
 class MovedTime:
     """Drains one after the other, as the sensor starts them, on a clock that the test moves."""
 
-    def __init__(self, queue: DrainUnderTest) -> None:
+    def __init__(self, queue: DrainUnderTest, *, roll: float = 0.0) -> None:
         self.queue = queue
         self.clock: FakeClock = queue.clock
         queue.limiter_clock = self.clock
         moved = open_queue(
-            queue.driver, database=queue.database, config=queue.config, clock=self.clock
+            queue.driver,
+            database=queue.database,
+            config=replace(queue.config, roll=lambda: roll),
+            clock=self.clock,
         )
         queue.jobs, queue.switch = moved.jobs, moved.switch
         self.began = self.clock.now
@@ -102,6 +105,14 @@ async def test_m72_the_pauses_grow_from_ten_seconds_to_five_minutes(
 
     assert pauses == [10, 20, 40, 80, 160, 300, 300]
     assert (await queue.switch.state()).breaker.since == moved.began
+
+
+async def test_m72_a_try_comes_up_to_a_tenth_of_its_pause_sooner(queue: DrainUnderTest) -> None:
+    moved = MovedTime(queue, roll=1.0)
+
+    breaker = await queue.switch.open_breaker("down", is_outage=True)
+
+    assert breaker.probe_at == moved.began + timedelta(seconds=9)
 
 
 def garbage(_: dict[str, Any]) -> Response:

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from embed_pipeline.domain.filters import JobFilter
+from embed_pipeline.domain.job import JobFilter
 from tests.conftest import TestServer
-from tests.drain_harness import DrainUnderTest, until
-from tests.drain_processes import Drains, environment_for
-from tests.openai_server import most_in_any_window
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.drain_launcher import Drains, environment_for
+from tests.support.openai_server import most_in_any_window
 
 LEASE_MS = 15_000
 """Beside other tests the machine may stand still for some seconds, and a lease must not expire."""

@@ -8,14 +8,12 @@ import pytest
 from starlette.responses import Response
 
 from embed_pipeline.domain.breaker import BreakerStatus
-from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import NewJob
-from embed_pipeline.domain.probe import PROBE_WORD
+from embed_pipeline.domain.errors import PROBE_WORD, ErrorCategory
+from embed_pipeline.domain.job import JobFilter, NewJob
 from embed_pipeline.worker.report import Ending
-from tests.drain_harness import DrainUnderTest
-from tests.openai_server import failure, refusing_dimensions
-from tests.queue_harness import DIMENSIONS, MODEL
+from tests.support.drain_harness import DrainUnderTest
+from tests.support.openai_server import failure, refusing_dimensions
+from tests.support.queue_harness import DIMENSIONS, MODEL
 
 JOBS = 60
 

@@ -10,14 +10,14 @@ from datetime import timedelta
 
 import pytest
 
-from embed_pipeline.local.neo4j_server import Neo4jServer
-from embed_pipeline.local.temporary import temporary_server
+from embed_pipeline.devserver.neo4j_server import Neo4jServer
+from embed_pipeline.devserver.temporary import temporary_server
 from embed_pipeline.store.connection import Connection, open_driver
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.conftest import QUICK, SMALL
-from tests.drain_harness import DrainUnderTest, until
-from tests.openai_server import OpenAIServer
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.openai_server import OpenAIServer
 
 JOBS = 300
 WAITS = re.compile(r"Neo4j does not answer \(\w+\); waiting until it does")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.store.schema_objects import SCHEMA_VERSION
+from embed_pipeline.store.schema.objects import SCHEMA_VERSION
 from tests.conftest import TestServer
-from tests.drain_harness import DrainUnderTest, until
-from tests.drain_processes import environment_for
-from tests.project import ROOT
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.drain_launcher import environment_for
+from tests.support.project import ROOT
 
 LEASE_MS = 60_000
 NEXT = SCHEMA_VERSION + 1
@@ -40,7 +40,7 @@ class Program:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", "from embed_pipeline.cli import main; main()", *arguments],
+            [sys.executable, "-c", "from embed_pipeline.cli.app import main; main()", *arguments],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -64,7 +64,7 @@ def add_next_version(folder: Path, *, oldest: int) -> None:
     package = folder / "embed_pipeline"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "embed_pipeline", package, ignore=ignored)
-    file = package / "store/schema_objects.py"
+    file = package / "store/schema/objects.py"
     text = file.read_text()
     for old, new in (
         (f"SCHEMA_VERSION: Final = {SCHEMA_VERSION}\n", f"SCHEMA_VERSION: Final = {NEXT}\n"),

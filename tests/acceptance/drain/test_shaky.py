@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from embed_pipeline.domain.errors import CredentialsError
-from embed_pipeline.domain.filters import JobFilter
-from embed_pipeline.domain.job import Lease
+from embed_pipeline.domain.job import JobFilter, Lease
 from embed_pipeline.domain.results import Beat
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.worker import engine, outage
 from embed_pipeline.worker.report import Ending
-from tests.drain_harness import DrainUnderTest, until
-from tests.openai_server import failure
+from tests.support.drain_harness import DrainUnderTest, until
+from tests.support.openai_server import failure
 
 SECOND = timedelta(seconds=1)
 

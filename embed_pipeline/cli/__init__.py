@@ -1,0 +1,1 @@
+"""The ``embed-pipeline`` command: a module per group of commands."""

@@ -1,0 +1,201 @@
+"""What the commands share: a queue to work with, and how values are read and shown.
+
+Settings, driver and provider are imported where a command uses them, here and in all modules of
+the command line: help and mistyped options should not wait for what takes most of a second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pwd
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from embed_pipeline.domain.audit import Operator
+from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.domain.redact import printable
+
+if TYPE_CHECKING:
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.connection import Driver
+    from embed_pipeline.store.queue import Queue
+
+Result = TypeVar("Result")
+PIPE_WIDTH: Final = 1_000
+"""A pipe has no width; a table that was cut at 80 would lose ids."""
+UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+LONGEST_DURATION: Final = timedelta(days=36_500)
+
+console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+complaints = Console(stderr=True, highlight=False, emoji=False)
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Machine-readable: times in UTC, durations in seconds.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
+    """Do ``work`` with a driver, and the settings as they are; its errors become messages."""
+    from embed_pipeline.operations import wiring
+    from embed_pipeline.operations.blocking import finish
+    from embed_pipeline.settings import load_settings
+    from embed_pipeline.store.connection import connected
+
+    settings = load_settings()
+
+    async def run() -> Result:
+        async with connected(wiring.connection(settings)) as driver:
+            return await work(driver, settings)
+
+    return finish(run())
+
+
+def with_queue(
+    work: Callable[[Queue, Settings], Awaitable[Result]], *, for_vectors: bool = False
+) -> Result:
+    """Do ``work`` with the live queue; ``for_vectors`` the index must take those of the model.
+
+    What it changes is recorded as done by whoever typed the command.
+    """
+    from embed_pipeline.operations.blocking import finish
+    from embed_pipeline.operations.following import opened_live
+    from embed_pipeline.settings import load_settings
+
+    settings = load_settings()
+
+    async def run() -> Result:
+        async with opened_live(settings, for_drain=for_vectors) as (queue, live):
+            return await work(queue.acting_as(operator()), live)
+
+    return finish(run())
+
+
+def warn_about(settings: Settings) -> None:
+    """Say loudly what is allowed, and yet hardly meant."""
+    from embed_pipeline.settings import warnings
+
+    for text in warnings(settings):
+        complaints.print(f"[bold yellow]! {safe(text)}[/]", soft_wrap=True)
+
+
+def is_screen() -> bool:
+    """Say whether somebody looks at the output who wants to see it move."""
+    return sys.stdout.isatty() and not console.is_dumb_terminal
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask a person; a script must have said yes already."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise EmbedPipelineError(
+            f"{question} There is nobody to ask: repeat with --yes to do it, or with --preview "
+            "to look only"
+        )
+    typer.confirm(question, abort=True)
+
+
+def operator() -> Operator:
+    """Who typed the command: the user of the process, and who became it by sudo."""
+    number = os.getuid()
+    try:
+        # Not getpass: it believes $LOGNAME, which anybody can set.
+        user = pwd.getpwuid(number).pw_name
+    except KeyError:  # a container whose user has no name
+        user = f"user {number}"
+    sudo = os.environ.get("SUDO_USER") if number == 0 else None
+    name = f"{sudo} (sudo)" if sudo and sudo != user else user
+    return Operator(f"{name} on the command line")
+
+
+def duration(text: str) -> timedelta:
+    """Read ``30s``, ``15m``, ``2h`` or ``7d``."""
+    match = re.fullmatch(r"0*([1-9][0-9]{0,5})([smhd])", text.strip(), re.ASCII)
+    length = timedelta(**{UNITS[match[2]]: int(match[1])}) if match else None
+    if length is None or length > LONGEST_DURATION:
+        raise typer.BadParameter(f"{text!r} is not a duration such as 30s, 15m, 2h or 7d")
+    return length
+
+
+def age(length: timedelta | float) -> str:
+    """A length of time in at most two units."""
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if seconds < 60:
+        return f"{max(0.0, seconds):.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def number_of(count: int) -> str:
+    """So many jobs, in words."""
+    return f"{count} job" if count == 1 else f"{count} jobs"
+
+
+def at(moment: datetime | None) -> str:
+    """A time of the server."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else ""
+
+
+def safe(text: object) -> str:
+    """Somebody else's text: no markup, and nothing that moves the cursor."""
+    return escape(printable(str(text)))
+
+
+def table(*headers: str) -> Table:
+    """A table in the style of all commands; without headers two plain columns."""
+    made = Table(box=None, show_header=bool(headers), padding=(0, 2, 0, 0), header_style="dim")
+    for header in headers:
+        made.add_column(header, overflow="fold")
+    return made
+
+
+def show(rows: Table) -> None:
+    """Print a table; into a pipe without the blanks that fill its last column."""
+    if console.is_terminal:
+        console.print(rows)
+        return
+    with console.capture() as captured:
+        console.print(rows)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def print_json(value: object) -> None:
+    """Print a value for machines; never wrapped, never coloured."""
+    text = json.dumps(as_plain(value), ensure_ascii=False, indent=2)
+    # JSON itself escapes only some of what a terminal obeys.
+    typer.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
+
+
+def as_plain(value: Any) -> Any:
+    """Dataclasses as objects, times as ISO 8601, durations as seconds."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Mapping():
+            return {str(key): as_plain(item) for key, item in value.items()}
+        case str():
+            return str(value)
+        case list() | tuple():
+            return [as_plain(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return {f.name: as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return value

@@ -1,0 +1,297 @@
+"""``embed-pipeline status``, ``pause``, ``resume``, ``recover`` and ``cleanup``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from embed_pipeline.cli.base import (
+    AsJson,
+    age,
+    as_plain,
+    at,
+    console,
+    duration,
+    number_of,
+    operator,
+    print_json,
+    safe,
+    show,
+    table,
+    with_queue,
+)
+from embed_pipeline.cli.entities import scan
+from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.holds import HOW_TO_END
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+
+if TYPE_CHECKING:
+    from embed_pipeline.domain.breaker import Breaker
+    from embed_pipeline.domain.coverage import CoverageReport
+    from embed_pipeline.domain.job import Job
+    from embed_pipeline.domain.metrics import QueueMetrics
+    from embed_pipeline.domain.misfits import Misfit
+    from embed_pipeline.domain.results import RecoveredJob
+    from embed_pipeline.operations.reading import Arrival
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.queue import Queue
+
+ALARMING: Final = ("Paused", "Breaker", "Held", "Budget used", "Without expiry", "Recovery overdue")
+LATELY: Final = timedelta(minutes=5)
+MOST_LISTED: Final = 1_000
+
+
+def status(
+    window: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration, metavar="DURATION", help="What 'lately' means: 30s, 15m, 2h. [5m]"
+        ),
+    ] = None,
+    coverage: Annotated[
+        bool, typer.Option(help="Compare every entity with its vector now; reads all of them.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Show how the queue stands: jobs by state, what is overdue, pause, breaker and hold."""
+    from embed_pipeline.operations.fit import find_misfits
+    from embed_pipeline.operations.following import difference, read_live
+    from embed_pipeline.operations.reading import how_jobs_appear, read_metrics
+    from embed_pipeline.settings import load_settings
+
+    async def work(
+        queue: Queue, settings: Settings
+    ) -> tuple[QueueMetrics, Arrival, CoverageReport | None, list[Misfit], str | None]:
+        reading = await read_metrics(queue, settings, window=window or LATELY)
+        arrival = await how_jobs_appear(queue, settings)
+        if coverage:
+            report = (await scan(queue, settings, dry_run=True)).report
+        else:
+            report = await queue.reconciler(settings.model).last()
+        found = await find_misfits(queue, settings, report) if report else []
+        following = await read_live(queue.database, as_set)
+        return reading, arrival, report, found, difference(as_set, following.alias)
+
+    as_set = load_settings()
+    metrics, arrival, report, unmeant, differs = with_queue(work)
+    if json:
+        plain = as_plain(metrics) | {
+            "throughput_per_minute": metrics.throughput_per_minute,
+            "eta_seconds": metrics.eta.total_seconds() if metrics.eta else None,
+            "jobs_appear": arrival.detail,
+        }
+        if report:
+            said = {"misfits": [str(misfit) for misfit in unmeant]}
+            plain["coverage"] = coverage_figures(report, metrics.at) | said
+        print_json(plain)
+        return
+    rows, settings = table(), as_set
+    if settings.queue != DEFAULT_QUEUE:
+        rows.add_row("Name", settings.queue)
+    interval = timedelta(milliseconds=settings.recovery_interval_ms)
+    for name, value in status_rows(metrics, interval):
+        rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
+    if differs:
+        rows.add_row("[yellow]Settings differ", safe(differs))
+    rows.add_row("New jobs", f"appear {arrival.detail}")
+    if report is not None:
+        rows.add_row("Coverage", coverage_line(report, metrics.at))
+    for misfit in unmeant:
+        rows.add_row("[bold red]Does not fit", safe(misfit))
+    show(rows)
+
+
+def coverage_line(report: CoverageReport, now: datetime) -> str:
+    """How many entities are current, and since when that is known."""
+    from embed_pipeline.domain.coverage import Coverage
+
+    if report.at is None:
+        current = report.counts[Coverage.CURRENT]
+        return f"{current} of {report.embeddable} entities are current{report.left_out}"
+    # 99.96 % is not all of them.
+    percent = report.percent if report.percent == 100 else min(report.percent, 99.9)
+    known = f"{age(now - report.at)} ago"
+    return f"{percent:.1f} % of {report.embeddable} entities are current, {known}{report.left_out}"
+
+
+def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]:
+    """The same for machines; a scan of this command is as old as its reading of the queue."""
+    figures = {"percent": report.percent, "truncated": report.truncated, "at": report.at or now}
+    return {**report.summary, **figures}
+
+
+def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
+    """The reading for people, most urgent first."""
+    state = metrics.state
+    if state.is_paused:
+        yield "Paused", f"{_since(state.paused_since, metrics.at)} by {state.paused_by}"
+    if state.breaker.status is not BreakerStatus.CLOSED:
+        yield "Breaker", _breaker(state.breaker, metrics.at)
+    elif not state.is_paused:
+        yield "Queue", "open"
+    if metrics.hold is not None:
+        yield "Held", f"for {age(metrics.hold_left)}: {metrics.hold}; {HOW_TO_END}"
+    for use in metrics.budget:
+        yield "Budget used" if use.is_spent else "Budget", str(use)
+    for job_status, count in metrics.counts.items():
+        yield job_status.capitalize(), f"{count}{_details(metrics, job_status)}"
+    oldest = metrics.oldest_pending
+    yield "Oldest waiting", "–" if oldest is None else age(oldest)
+    expired = f", the oldest for {age(metrics.oldest_expired)}" if metrics.oldest_expired else ""
+    yield "Expired leases", f"{metrics.expired_leases}{expired}"
+    if metrics.without_lock:
+        yield "Without expiry", f"{metrics.without_lock} processing jobs; no worker left them so"
+    yield from _recovery(metrics, interval)
+    rate = f"{metrics.throughput_per_minute:.1f} per minute"
+    ended = f"{metrics.failed_in_window} failed, {metrics.cancelled_in_window} cancelled"
+    yield (
+        f"Last {age(metrics.window)}",
+        f"{metrics.completed_in_window} completed ({rate}), {ended}",
+    )
+    if eta := metrics.outlook:
+        yield "Time left", eta
+
+
+def _recovery(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
+    """The one sign of life that Dagster leaves in Neo4j also when there is nothing to do."""
+    from embed_pipeline.domain.health import is_overdue
+
+    if metrics.last_recovery is None or not interval:
+        return
+    elapsed = max(timedelta(0), metrics.at - metrics.last_recovery)
+    last = f"{age(elapsed)} ago"
+    if is_overdue(elapsed, interval):
+        yield "Recovery overdue", f"the last one was {last}; is the Dagster daemon running?"
+    else:
+        yield "Last recovery", last
+
+
+def _details(metrics: QueueMetrics, job_status: str) -> str:
+    parts: dict[str, int] = {}
+    if job_status == "pending":
+        parts = {
+            "ready": metrics.ready,
+            "to be tried again later": metrics.delayed,
+            "due to be tried again": metrics.due_retries,
+            "suspects, leased apart from others": metrics.suspects,
+        }
+    elif job_status == "failed":
+        parts = {category.value: count for category, count in metrics.categories.items()}
+    words = ", ".join(f"{count} {name}" for name, count in parts.items() if count)
+    return f" ({words})" if words else ""
+
+
+def _breaker(breaker: Breaker, now: datetime) -> str:
+    if breaker.is_outage:
+        return f"{breaker.status.replace('_', '-')}: {breaker}"
+    if breaker.status is BreakerStatus.HALF_OPEN:
+        probe = "one job is being tried"
+    elif breaker.probe_at is None or breaker.probe_at <= now:
+        probe = "the next drain tries one job"
+    else:
+        probe = f"one job may be tried in {age(breaker.probe_at - now)}"
+    word = breaker.status.replace("_", "-")
+    return f"{word} {_since(breaker.since, now)}: {breaker.reason}; {probe}"
+
+
+def _since(moment: datetime | None, now: datetime) -> str:
+    return f"since {at(moment)} ({age(now - moment)})" if moment else ""
+
+
+def pause() -> None:
+    """Give out no more jobs; what is being worked on goes on."""
+    with_queue(lambda queue, _: queue.switch.pause(by=str(operator())))
+    console.print("✓ Paused; 'embed-pipeline resume' gives out jobs again")
+
+
+def resume(
+    close_breaker: Annotated[
+        bool, typer.Option("--close-breaker", help="Also close the breaker: the fault is mended.")
+    ] = False,
+) -> None:
+    """Give out jobs again.
+
+    An open breaker closes by itself when its probe works; --close-breaker waits for none.
+    """
+
+    async def work(queue: Queue, _: Settings) -> QueueMetrics:
+        await queue.switch.resume(close_breaker=close_breaker)
+        return await queue.metrics.read()
+
+    metrics = with_queue(work)
+    breaker = metrics.state.breaker
+    if breaker.status is BreakerStatus.CLOSED:
+        console.print("✓ The queue gives out jobs")
+    else:
+        console.print(
+            f"! Not paused, but the breaker is {safe(_breaker(breaker, metrics.at))}",
+            soft_wrap=True,
+        )
+
+
+def recover(
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many; all if not given.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List expired leases; change nothing.")
+    ] = False,
+) -> None:
+    """Take expired leases away from workers that have gone silent."""
+    from embed_pipeline.operations.recovery import recover_all
+
+    async def look(queue: Queue, settings: Settings) -> list[Job]:
+        grace = settings.recovery_grace
+        return await queue.admin.find_expired(limit=limit or MOST_LISTED, grace=grace)
+
+    async def work(queue: Queue, settings: Settings) -> list[RecoveredJob]:
+        grace = settings.recovery_grace
+        return await recover_all(queue, grace=grace, limit=limit)
+
+    if dry_run:
+        _show_expired(with_queue(look))
+        return
+    jobs = with_queue(work)
+    if jobs:
+        rows = table("ID", "ENTITY", "FORMER OWNER", "LAST SIGN OF LIFE", "NOW")
+        for job in jobs:
+            owner = safe(job.former_owner or "")
+            seen = at(job.last_heartbeat)
+            rows.add_row(job.job_id, safe(job.entity_uid), owner, seen, job.status)
+        show(rows)
+    console.print(f"✓ {number_of(len(jobs))} recovered")
+
+
+def _show_expired(jobs: list[Job]) -> None:
+    rows = table("ID", "ENTITY", "OWNER", "LAST SIGN OF LIFE", "EXPIRED", "TRIES")
+    for job in jobs:
+        tries = f"{job.attempts}/{job.max_attempts}"
+        owner, seen = safe(job.lock_owner or ""), at(job.heartbeat_at)
+        rows.add_row(job.id, safe(job.entity_uid), owner, seen, at(job.lock_until), tries)
+    if jobs:
+        show(rows)
+    console.print(f"▸ Would recover {number_of(len(jobs))}")
+
+
+def cleanup(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how many; delete nothing.")
+    ] = False,
+) -> None:
+    """Delete finished jobs older than the retention (EMBED_JOB_RETENTION_DAYS)."""
+    from embed_pipeline.operations.cleanup import clean_up
+    from embed_pipeline.store.purge import described
+
+    async def work(queue: Queue, settings: Settings) -> str:
+        cleanup = await clean_up(queue, settings, dry_run=dry_run)
+        report = cleanup.jobs
+        older = f"that ended more than {described(settings.retention)} ago"
+        if dry_run:
+            return f"▸ Would delete {number_of(report.deleted)} {older}"
+        how = "APOC" if report.used_apoc else "plain transactions"
+        return f"✓ {number_of(report.deleted)} {older} deleted, through {how}"
+
+    console.print(with_queue(work))

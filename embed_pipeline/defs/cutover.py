@@ -1,0 +1,260 @@
+"""The steps of a cut-over as jobs, and its gates as checks with their figures."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+import dagster as dg
+from pydantic import Field
+
+from embed_pipeline.defs.border import guarded, op
+from embed_pipeline.defs.config import RunConfig
+from embed_pipeline.defs.job_filters import WORD
+from embed_pipeline.defs.metadata import as_markdown
+from embed_pipeline.defs.operators import operator_of
+from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.domain.cutover import GATES, GRACE, Alias, Gate
+from embed_pipeline.domain.errors import CutoverError
+from embed_pipeline.history.keys import asset_key
+from embed_pipeline.operations import cutover
+from embed_pipeline.operations.following import wanted_settings
+from embed_pipeline.settings import Settings
+from embed_pipeline.store.connection import Driver
+
+CUTOVER: Final = "embed_cutover"
+GROUP: Final = "embed_queue"
+
+NO_CANDIDATE: Final = "no cut-over is under way"
+
+
+class StartConfig(RunConfig):
+    """Which model is to be filled beside the live one."""
+
+    model: str | None = Field(
+        default=None,
+        max_length=128,
+        pattern=WORD,
+        description="The other model; empty is that of the settings (EMBEDDING_MODEL).",
+    )
+    provider: str | None = Field(
+        default=None,
+        max_length=16,
+        pattern="^(openai|local|local-fast|mock)$",
+        description="Who makes its vectors: openai, local, local-fast or mock; empty is whoever "
+        "is known to have the model.",
+    )
+    dimensions: int | None = Field(
+        default=None, ge=1, le=4096, description="Length of its vectors; empty is the model's own."
+    )
+    preview: bool = Field(
+        default=True, description="Only say how many entities it is. Set to false to start."
+    )
+
+
+class FinishConfig(RunConfig):
+    """What is waited for before vectors are removed."""
+
+    grace_minutes: int = Field(
+        default=GRACE // timedelta(minutes=1),
+        ge=0,
+        le=525_600,
+        description="Nobody must have searched the index for so many minutes, 0 to 525600.",
+    )
+    force: bool = Field(default=False, description="Although somebody may still search it.")
+
+
+@op
+def start_candidate(
+    context: dg.OpExecutionContext, config: StartConfig, neo4j: Neo4jResource
+) -> None:
+    """Fill another model beside the live one."""
+
+    async def work(driver: Driver, settings: Settings) -> tuple[cutover.Plan, int]:
+        wanted = wanted_settings(
+            settings, model=config.model, provider=config.provider, dimensions=config.dimensions
+        )
+        plan = await cutover.plan(driver, settings, wanted)
+        if config.preview:
+            return plan, 0
+        scan = await cutover.start(driver, settings, plan, operator=operator_of(context))
+        return plan, scan.report.embeddable
+
+    plan, _ = neo4j.run_as_set(work)
+    did = "would be" if config.preview else "is"
+    context.log.info(
+        f"{plan.candidate} {did} filled beside {plan.live}: {plan.entities} entities, "
+        f"{plan.requests} requests or more"
+    )
+    context.add_output_metadata(
+        {
+            "live": str(plan.live),
+            "candidate": str(plan.candidate),
+            "queue": plan.candidate.queue,
+            "entities": plan.entities,
+            "requests": plan.requests,
+        }
+    )
+
+
+@op
+def show_gates(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
+    """Look at the gates, and report each as a check."""
+    alias, gates = neo4j.run_as_set(_look)
+    _report(context, gates, neo4j.settings.queue)
+    if alias is None:
+        context.log.info("there has been no cut-over; the model of the settings is live")
+        return
+    context.log.info(
+        f"live is {alias.live}; beside it {alias.other}; {alias.phase or 'no cut-over'}"
+    )
+    for gate in gates:
+        context.log.info(f"{'green' if gate.passed else 'RED'} {gate}")
+    context.add_output_metadata(_shown(alias))
+
+
+@op
+def make_candidate_live(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
+    """Flip the alias, if every gate lets it."""
+    by, queue = operator_of(context), neo4j.settings.queue
+    alias, _ = neo4j.run_as_set(
+        lambda driver, own: cutover.go(
+            driver, own, operator=by, tell=lambda gates: _report(context, gates, queue)
+        )
+    )
+    context.log.info(f"{alias.live} is live, epoch {alias.epoch}")
+    context.add_output_metadata(_shown(alias))
+
+
+@op
+def make_former_live(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
+    """Flip the alias back."""
+    by = operator_of(context)
+    alias = neo4j.run_as_set(lambda driver, own: cutover.rollback(driver, own, operator=by))
+    context.log.info(f"{alias.live} is live again, epoch {alias.epoch}")
+    context.add_output_metadata(_shown(alias))
+
+
+@op
+def remove_other(
+    context: dg.OpExecutionContext, config: FinishConfig, neo4j: Neo4jResource
+) -> None:
+    """Remove the side that is not live."""
+    by, grace = operator_of(context), timedelta(minutes=config.grace_minutes)
+    removed, entities = neo4j.run_as_set(
+        lambda driver, own: cutover.finish(
+            driver, own, grace=grace, force=config.force, operator=by
+        )
+    )
+    context.log.info(f"{removed} is removed, with the vectors of {entities} entities")
+    context.add_output_metadata({"removed": str(removed), "entities": entities})
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def cutover_start() -> None:
+    """Fill another model beside the live one; searches go on undisturbed.
+
+    Set preview to false to do it. Its vectors get a property, an index and a queue of their own,
+    and the sensors serve both. Then cutover_status shows the gates, and cutover_go makes it live.
+    """
+    start_candidate()
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def cutover_status() -> None:
+    """Say which model is live, and whether the gates let the candidate go live."""
+    show_gates()
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def cutover_go() -> None:
+    """Make the candidate the live model, in one transaction; fails while a gate is red."""
+    make_candidate_live()
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def cutover_rollback() -> None:
+    """Make the former model live again, in one transaction; it was kept fresh."""
+    make_former_live()
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def cutover_finish() -> None:
+    """Remove index, vectors and jobs of the model that is not live; safe to repeat."""
+    remove_other()
+
+
+def cutover_asset(queue: str) -> dg.AssetSpec:
+    """What the gates are about."""
+    return dg.AssetSpec(
+        asset_key(CUTOVER, queue),
+        group_name=GROUP,
+        kinds={"neo4j"},
+        description="The model that is filled beside the live one. Its checks are the gates of "
+        "cutover_go: while one is red, the candidate does not go live.",
+    )
+
+
+def cutover_checks(queue: str) -> dg.AssetChecksDefinition:
+    """The gates of a queue."""
+    specs = [
+        dg.AssetCheckSpec(
+            name, asset=asset_key(CUTOVER, queue), description=description, blocking=True
+        )
+        for name, description in GATES.items()
+    ]
+
+    @dg.multi_asset_check(specs=specs, can_subset=True, config_schema={})
+    @guarded
+    def cutover_gates(
+        context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
+    ) -> Iterator[dg.AssetCheckResult]:
+        """Look at the gates of the candidate now; without one nothing is red."""
+        _, gates = neo4j.run_as_set(_look)
+        found = {gate.name: gate for gate in gates}
+        for key in context.selected_asset_check_keys:
+            gate = found.get(key.name, Gate(key.name, passed=True, detail=NO_CANDIDATE))
+            evaluation = _evaluation(gate, queue)
+            yield dg.AssetCheckResult(
+                asset_key=evaluation.asset_key,
+                check_name=evaluation.check_name,
+                passed=evaluation.passed,
+                description=evaluation.description,
+                metadata=dict(evaluation.metadata),
+            )
+
+    return cutover_gates
+
+
+async def _look(driver: Driver, settings: Settings) -> tuple[Alias | None, list[Gate]]:
+    alias = await cutover.read(driver, settings)
+    try:
+        gates = await cutover.gates(driver, settings, alias) if alias else []
+    except CutoverError:
+        gates = []  # Nothing is a candidate.
+    return alias, gates
+
+
+def _report(context: dg.OpExecutionContext, gates: list[Gate], queue: str) -> None:
+    for gate in gates:
+        context.instance.report_runless_asset_event(_evaluation(gate, queue))
+
+
+def _evaluation(gate: Gate, queue: str) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=asset_key(CUTOVER, queue),
+        check_name=gate.name,
+        passed=gate.passed,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=as_markdown(gate.detail),
+        metadata=dict(gate.figures),
+    )
+
+
+def _shown(alias: Alias) -> dict[str, str | int]:
+    return {
+        "live": str(alias.live),
+        "index": alias.live.index,
+        "epoch": alias.epoch,
+        "beside": str(alias.other or "none"),
+        "phase": str(alias.phase or "none"),
+    }

@@ -1,0 +1,18 @@
+"""The bridge from sync callers to the async store, the only one outside the worker's threads."""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def finish(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run to the end; in a thread where an event loop runs already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -1,0 +1,142 @@
+"""Which side of a cut-over these settings mean: the alias decides what is live, not the variables.
+
+The alias of a deployment has the name of its queue (EMBED_QUEUE). Without one, what the settings
+say is live.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from embed_pipeline.domain.audit import Operator
+from embed_pipeline.domain.cutover import Alias, Side
+from embed_pipeline.domain.errors import CutoverError
+from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
+from embed_pipeline.operations import wiring
+from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.store.alias import read_alias
+from embed_pipeline.store.connection import Driver, connected
+from embed_pipeline.store.database import Database
+from embed_pipeline.store.queue import Queue
+from embed_pipeline.store.schema.state import InstallReport
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The settings of a side, and the alias as it was when it was read."""
+
+    settings: Settings
+    alias: Alias | None = None
+
+
+async def read_live(database: Database, settings: Settings) -> Following:
+    """The live side."""
+    alias = await read_alias(database, settings.queue)
+    if alias is None:
+        return Following(settings)
+    return Following(settings_of(settings, alias.live), alias)
+
+
+async def live_settings(driver: Driver, settings: Settings) -> Settings:
+    """The settings of the live side."""
+    return (await read_live(wiring.queue_on(driver, settings).database, settings)).settings
+
+
+async def fresh_settings(driver: Driver, settings: Settings) -> list[Settings]:
+    """Those of every side that scans and drains serve, the live one first."""
+    alias = await read_alias(wiring.queue_on(driver, settings).database, settings.queue)
+    sides = alias.kept_fresh if alias else ()
+    return [settings_of(settings, side) for side in sides] or [settings]
+
+
+async def install_live(
+    driver: Driver,
+    settings: Settings,
+    *,
+    change_model: bool = False,
+    operator: Operator | None = None,
+) -> tuple[InstallReport, Settings]:
+    """Create what the live side needs in the database; with the settings that are its own.
+
+    Raises:
+        SchemaError: as ``wiring.install_schema``.
+        CutoverError: the model is to be changed in place, where an alias says which one is live.
+    """
+    following = await read_live(wiring.queue_on(driver, settings).database, settings)
+    if change_model and (differs := difference(settings, following.alias)):
+        raise CutoverError(f"--change-model replaces vectors in place; {differs}")
+    live = following.settings
+    return await wiring.install_schema(
+        driver, live, change_model=change_model, operator=operator
+    ), live
+
+
+@asynccontextmanager
+async def opened_live(
+    settings: Settings, *, for_drain: bool = False
+) -> AsyncGenerator[tuple[Queue, Settings]]:
+    """Connect to Neo4j and put the live queue together; with the settings that are its own."""
+    async with connected(wiring.connection(settings)) as driver:
+        live = await live_settings(driver, settings)
+        yield await wiring.checked_queue(driver, live, for_drain=for_drain), live
+
+
+def settings_of(settings: Settings, side: Side) -> Settings:
+    """These settings, with what makes the side what it is."""
+    return settings.model_copy(
+        update={
+            "queue": side.queue,
+            "entity_vector": side.vector,
+            "vector_index": side.index,
+            "embedding_provider": side.provider,
+            "chosen_model": side.model.removeprefix(MOCK_PREFIX)
+            if side.provider == Provider.MOCK
+            else side.model,
+            "chosen_dimensions": side.dimensions,
+            "entity_template": side.template,
+        }
+    )
+
+
+def wanted_settings(
+    settings: Settings,
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    dimensions: int | None = None,
+) -> Settings:
+    """The settings with another model; without any of these they are as they are.
+
+    Raises:
+        ConfigurationError: no provider has such a model.
+    """
+    if model is None and provider is None and dimensions is None:
+        return settings
+    known = MODELS.get(model or "")
+    chosen = provider or (known.provider.value if known else None)
+    given: dict[str, Any] = {"EMBEDDING_DIMENSIONS": dimensions}
+    if model is not None or provider is not None:
+        given["EMBEDDING_MODEL"] = model
+    if chosen is not None:
+        given["EMBEDDING_PROVIDER"] = chosen
+    return load_settings(**given)
+
+
+def difference(settings: Settings, alias: Alias | None) -> str | None:
+    """What the variables say otherwise than the alias, and what to do; ``None`` if nothing."""
+    if alias is None:
+        return None
+    own, live = wiring.identity_of(settings), alias.live.identity
+    if own == live:
+        return None
+    with_text = own.recipe != live.recipe
+    meant = own.described(with_text=with_text)
+    if alias.other and alias.other.identity == own:
+        todo = "it is the other side of the cut-over: embed-pipeline cutover status"
+    else:
+        todo = "to change to it, run 'embed-pipeline cutover start'"
+    return (
+        f"the settings (EMBEDDING_PROVIDER, EMBEDDING_MODEL, EMBEDDING_DIMENSIONS, "
+        f"EMBED_ENTITY_TEMPLATE) say {meant}, live is {live.described(with_text=with_text)}; {todo}"
+    )

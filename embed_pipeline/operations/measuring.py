@@ -1,0 +1,84 @@
+"""The arithmetic of vectors behind ``domain.quality``."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from embed_pipeline.domain.quality import FEWEST, ODD_LENGTH, SAME, Auc, Edge, Quality, Sample
+
+Matrix = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def auc_of(positive: Sequence[float] | Matrix, negative: Sequence[float] | Matrix) -> Auc:
+    """Compare two samples of similarities; the interval is that of DeLong."""
+    high, low = np.asarray(positive, dtype=float), np.asarray(negative, dtype=float)
+    above = (high[:, None] > low[None, :]) + 0.5 * (high[:, None] == low[None, :])
+    value = float(above.mean())
+    spread = above.mean(axis=1).var(ddof=1) / len(high) + above.mean(axis=0).var(ddof=1) / len(low)
+    margin = 1.96 * float(spread) ** 0.5
+    return Auc(value, max(0.0, value - margin), min(1.0, value + margin), len(high))
+
+
+def measure(model: str, sample: Sample) -> Quality:
+    """Judge a sample of vectors by its edges."""
+    vectors, edges, non_edges = sample.vectors, sample.edges, sample.non_edges
+    if len(edges) < FEWEST or len(non_edges) < FEWEST:
+        return Quality(model, None, vectors=len(vectors))
+    matrix = np.asarray(vectors, dtype=float)
+    lengths = np.linalg.norm(matrix, axis=1)
+    units = matrix / np.where(lengths == 0, 1, lengths)[:, None]
+    near, far = _cosines(units, edges), _cosines(units, non_edges)
+    words = [frozenset(re.findall(r"\w+", text.casefold())) for text in sample.texts]
+    by_type: dict[str, list[float]] = {}
+    for edge, cosine in zip(edges, near, strict=True):
+        by_type.setdefault(edge.type, []).append(cosine)
+    usual = float(np.median(lengths))
+    duplicates, hub = _crowding(units, sample.hashes)
+    return Quality(
+        model,
+        auc_of(near, far),
+        words=auc_of(_overlaps(words, edges), _overlaps(words, non_edges)).value,
+        types={
+            name: auc_of(found, far)
+            for name, found in sorted(by_type.items())
+            if len(found) >= FEWEST
+        },
+        vectors=len(vectors),
+        odd_lengths=float((abs(lengths - usual) > ODD_LENGTH * usual).mean()),
+        duplicates=duplicates,
+        hub=hub,
+    )
+
+
+def smallest_cosine(stored: Sequence[Sequence[float]], anew: Sequence[Sequence[float]]) -> float:
+    """How far the vectors of the same texts have moved."""
+    one, other = np.asarray(stored, dtype=float), np.asarray(anew, dtype=float)
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return float(((one * other).sum(axis=1) / np.where(norms == 0, 1, norms)).min())
+
+
+def _cosines(units: Matrix, pairs: Sequence[Edge]) -> list[float]:
+    starts, ends = [pair.start for pair in pairs], [pair.end for pair in pairs]
+    return (units[starts] * units[ends]).sum(axis=1).tolist()
+
+
+def _overlaps(words: Sequence[frozenset[str]], pairs: Sequence[Edge]) -> list[float]:
+    """The words that two texts share, rare ones for more than frequent ones."""
+    texts = Counter(word for found in words for word in found)
+    shared = (words[pair.start] & words[pair.end] for pair in pairs)
+    return [sum(1 / texts[word] for word in found) for found in shared]
+
+
+def _crowding(units: Matrix, hashes: Sequence[str]) -> tuple[float, float]:
+    """Shares of vectors that another text has too, and of the most frequent nearest neighbour."""
+    cosines = units @ units.T
+    np.fill_diagonal(cosines, -1.0)
+    texts = np.asarray(hashes)
+    # The same text has the same vector, and says nothing about the others.
+    cosines[texts[:, None] == texts[None, :]] = -1.0
+    nearest = cosines.argmax(axis=1).tolist()
+    most = Counter(nearest).most_common(1)[0][1]
+    return float((cosines.max(axis=1) > SAME).mean()), most / len(nearest)

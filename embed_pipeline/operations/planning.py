@@ -1,0 +1,149 @@
+"""What embedding costs, before anybody pays: the one way for asset, command line and API."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from embed_pipeline.domain.coverage import Coverage
+from embed_pipeline.domain.embedding import RequestLimits
+from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
+from embed_pipeline.domain.plan import Pace, Packing, Plan
+from embed_pipeline.domain.text import render_for
+from embed_pipeline.operations import wiring
+from embed_pipeline.store.load import read_entities
+from embed_pipeline.store.scan import PAGE, Neo4jReconciler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from embed_pipeline.domain.judging import Forced
+    from embed_pipeline.domain.keys import KeyValue
+    from embed_pipeline.settings import Settings
+    from embed_pipeline.store.queue import Queue
+
+AT_MOST: Final = "entities that share a text are counted each; a text that has a vector is not sent"
+NO_RETRIES: Final = "nothing fails and nothing changes meanwhile"
+ESTIMATED: Final = (
+    "tokens are counted as OpenAI's models do; another server may count otherwise and charge so"
+)
+
+
+def settings_for_model(settings: Settings, model: str) -> Settings:
+    """These settings with another model, and the provider that has it."""
+    if model == settings.model:
+        return settings
+    known = MODELS.get(model)
+    provider = known.provider if known else Provider.OPENAI
+    if model.startswith(MOCK_PREFIX):
+        provider = Provider.MOCK
+    changed = {
+        "embedding_provider": provider.value,
+        "chosen_model": model.removeprefix(MOCK_PREFIX),
+        "chosen_dimensions": None,
+    }
+    return settings.model_copy(update=changed)
+
+
+def token_counter(settings: Settings) -> Callable[[Mapping[str, Any]], int]:
+    """Count the tokens of an entity's text as the worker sends it: rendered, and cut."""
+    from embed_pipeline.embedding.tokens import prepare
+
+    render, most = render_for(settings.entity_shape), RequestLimits().tokens_per_input
+
+    def measure(properties: Mapping[str, Any]) -> int:
+        text = render(properties)
+        return prepare(text, max_tokens=most).tokens if text.strip() else 0
+
+    return measure
+
+
+async def make_plan(
+    queue: Queue, settings: Settings, *, force: Forced | None = None, page_size: int = PAGE
+) -> Plan:
+    """Count what is to be embedded with the model of ``settings``; changes nothing.
+
+    Reads all entities a page at a time, and keeps no more than a page.
+    """
+    config = replace(
+        queue.config,
+        identity=None,
+        dimensions=settings.dimensions,
+        measure=token_counter(settings),
+    )
+    reconciler = Neo4jReconciler(queue.database, config, settings.model)
+    packing = Packing(_request_limits(settings))
+    kinds: Counter[Coverage] = Counter()
+    entities, cursor = 0, ""
+    while cursor is not None:
+        page = await reconciler.page(after=cursor, limit=page_size, dry_run=True, force=force)
+        kinds.update(page.wanted)
+        packing.add(page.tokens)
+        entities += page.scanned
+        cursor: KeyValue | None = page.cursor
+    return _plan(settings, packing, entities, {kind.value: kinds[kind] for kind in kinds})
+
+
+async def plan_for_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -> Plan:
+    """Count what the entities with these keys take at most."""
+    measure, packing = token_counter(settings), Packing(_request_limits(settings))
+    longest = RequestLimits().characters
+    for start in range(0, len(keys), PAGE):
+        page = sorted(set(keys[start : start + PAGE]))
+        found = await queue.database.read(
+            lambda tx, page=page: read_entities(tx, queue.config, page, longest=longest)
+        )
+        most = RequestLimits().tokens_per_input
+        packing.add(
+            most if entity.text is None else measure(entity.text)
+            for entity in found.values()
+            if entity.exists
+        )
+    return _plan(settings, packing, len(keys), {"named": packing.texts})
+
+
+def question_about(plan: Plan, settings: Settings) -> str | None:
+    """What to ask before so much is spent; None up to EMBED_CONFIRM_USD."""
+    if plan.usd is None or plan.usd <= settings.confirm_usd:
+        return None
+    return (
+        f"Embedding {plan.texts} texts with {plan.model} costs up to {plan.cost} "
+        f"({plan.tokens:,} tokens), more than EMBED_CONFIRM_USD, {settings.confirm_usd:g}. Go on?"
+    )
+
+
+def _request_limits(settings: Settings) -> RequestLimits:
+    limits = RequestLimits.for_dimensions(settings.dimensions)
+    if settings.provider is Provider.LOCAL:
+        from embed_pipeline.embedding.local import SENTENCE_TOKENS
+
+        limits = replace(limits, tokens=SENTENCE_TOKENS)
+    return replace(limits, tokens=min(limits.tokens, settings.tokens_per_request or limits.tokens))
+
+
+def _plan(settings: Settings, packing: Packing, entities: int, kinds: Mapping[str, int]) -> Plan:
+    limits = replace(wiring.rate_limits(settings), budget=settings.budget)
+    is_limited = settings.is_rate_limited or settings.tokens_per_minute is not None
+    time = Pace(limits, is_limited).time_for(requests=packing.requests, tokens=packing.tokens)
+    price = settings.price
+    assumptions = [AT_MOST, NO_RETRIES]
+    if price.source:
+        assumptions.append(f"a million tokens cost ${price.usd_per_million:g} ({price.source})")
+    if settings.openai_base_url and not settings.provider.runs_here:
+        assumptions.append(ESTIMATED)
+    if time is not None:
+        pace = f"{limits.requests} requests in {limits.interval.total_seconds():g} s"
+        tokens = "" if limits.tokens is None else f" and {limits.tokens} tokens"
+        assumptions.append(f"nobody else uses the limit of {pace}{tokens}")
+    return Plan(
+        model=settings.model,
+        entities=entities,
+        kinds=kinds,
+        texts=packing.texts,
+        tokens=packing.tokens,
+        requests=packing.requests,
+        price=price,
+        time=time,
+        assumptions=tuple(assumptions),
+    )

@@ -1,0 +1,140 @@
+"""Reads everything about the queue at once: for metrics, for checks, and for whoever looks."""
+
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+
+from embed_pipeline.domain.coverage import ScanPace
+from embed_pipeline.domain.failure_kinds import FailureKind, kinds_of
+from embed_pipeline.domain.health import Objectives, Reading, Verdict, examine
+from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.metrics import QueueMetrics
+from embed_pipeline.domain.misfits import Misfit
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.fit import find_misfits
+from embed_pipeline.operations.following import live_settings
+from embed_pipeline.settings import Settings
+from embed_pipeline.store import schema
+from embed_pipeline.store.connection import Driver
+from embed_pipeline.store.quality import last_quality
+from embed_pipeline.store.queue import Queue
+from embed_pipeline.store.triggers import TriggerState
+
+
+async def read_metrics(queue: Queue, settings: Settings, *, window: timedelta) -> QueueMetrics:
+    """Every figure of the queue, and the pause of its provider; ``window`` is what lately means."""
+    metrics = await queue.metrics.read(window=window)
+    limit = await wiring.open_limiter(queue, settings).read()
+    return replace(metrics, hold=limit.hold, budget=limit.budget)
+
+
+async def read_everything(driver: Driver, settings: Settings) -> Reading:
+    """Take a reading of the live side; costs the same for any size of queue and graph."""
+    name, settings = settings.queue, await live_settings(driver, settings)
+    state = await wiring.inspect_schema(driver, settings)
+    metrics = coverage = refusal = quality = None
+    found: list[Misfit] = []
+    failed: list[FailureKind] = []
+    scan = ScanPace()
+    if state.problem is None:
+        queue = wiring.queue_on(driver, settings)
+        window = timedelta(milliseconds=settings.metrics_interval_ms)
+        metrics = await read_metrics(queue, settings, window=window)
+        refusal = await queue.identity.refusal()
+        quality = await last_quality(queue, settings.model)
+        if metrics.counts[JobStatus.FAILED]:
+            failed = kinds_of(await queue.lookout.failed_since(start_of_day(metrics.at)))
+        coverage, scan = await queue.reconciler(settings.model).state()
+        if coverage is not None:
+            found = await find_misfits(queue, settings, coverage)
+    return Reading(
+        queue=name,
+        model=settings.model,
+        dimensions=settings.dimensions,
+        schema_problem=state.problem,
+        index_problem=refusal or _index_problem(state, settings.dimensions),
+        metrics=metrics,
+        coverage=coverage,
+        misfits=tuple(found),
+        scan=scan,
+        price=settings.price,
+        quality=quality,
+        index=asdict(state.vector_index) if state.vector_index else {},
+        failed_today=tuple(failed),
+    )
+
+
+def start_of_day(now: datetime) -> datetime:
+    """Midnight of a time: what failed today failed since then."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+async def examine_everything(driver: Driver, settings: Settings) -> tuple[Reading, list[Verdict]]:
+    """Take a reading, and judge it by what this deployment has set itself."""
+    reading = await read_everything(driver, settings)
+    return reading, examine(reading, objectives(settings))
+
+
+def objectives(settings: Settings) -> Objectives:
+    """What this deployment has set itself."""
+    return Objectives(
+        recovery_interval=timedelta(milliseconds=settings.recovery_interval_ms),
+        reconcile_interval=timedelta(milliseconds=settings.reconcile_interval_ms),
+        # Of all states together, so the longest.
+        retention=max(settings.retention.values()),
+        oldest_pending=timedelta(milliseconds=settings.objective_age_ms),
+        failed_percent=settings.objective_failed_percent,
+        coverage_percent=settings.objective_coverage_percent,
+    )
+
+
+def _index_problem(state: schema.SchemaState, dimensions: int) -> str | None:
+    index = state.vector_index
+    if index is None:
+        return "there is no vector index; run 'embed-pipeline init' or the job initialise_schema"
+    if index.state != "ONLINE":
+        return (
+            f"vector index {index.name} is {index.state}; search finds nothing until it is ONLINE"
+        )
+    return index.misfit(dimensions)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How the job of a new or changed entity comes to be, and how late that is."""
+
+    is_at_once: bool
+    is_sure: bool
+    """False if nothing makes these jobs."""
+    detail: str
+
+
+async def how_jobs_appear(queue: Queue, settings: Settings) -> Arrival:
+    """Look whether the trigger is active; without it the scan is what finds entities."""
+    trigger = await queue.triggers(settings.model).inspect()
+    return arrival(trigger, timedelta(milliseconds=settings.reconcile_interval_ms))
+
+
+def arrival(trigger: TriggerState, interval: timedelta) -> Arrival:
+    """Say it in words; ``interval`` is the time between two scans, 0 for none."""
+    if trigger.is_active:
+        return Arrival(
+            is_at_once=True, is_sure=True, detail="with the write: the trigger is active"
+        )
+    why = "there is no trigger"
+    if not trigger.is_known:
+        why = "this user may not look at triggers"
+    elif trigger.is_other:
+        why = "the trigger in the database is of other settings"
+    elif trigger.is_installed:
+        why = "the server does not run the trigger yet"
+    if not interval:
+        return Arrival(
+            is_at_once=False,
+            is_sure=False,
+            detail=f"never by themselves: {why}, and EMBED_RECONCILE_INTERVAL is 0",
+        )
+    return Arrival(
+        is_at_once=False,
+        is_sure=True,
+        detail=f"with the next scan, {interval.total_seconds():g} s or more apart: {why}",
+    )

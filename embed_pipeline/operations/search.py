@@ -1,0 +1,107 @@
+"""From a question to the entities nearest in meaning: the one way for every door."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from embed_pipeline.domain.errors import BudgetSpentError, CutoverError, EmbeddingError
+from embed_pipeline.domain.ports import Embedder, RateLimiter
+from embed_pipeline.domain.rate_window import Grant
+from embed_pipeline.domain.results import Hit
+from embed_pipeline.domain.text import nearest_sentence, sentence_by_words, sentences_of
+from embed_pipeline.domain.vector import Vector
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.following import Following, read_live
+from embed_pipeline.settings import Settings
+from embed_pipeline.store.queue import Queue
+from embed_pipeline.store.search import search_entities
+from embed_pipeline.worker.batching import judge_answer
+from embed_pipeline.worker.processing import LOOK_AGAIN
+
+OnWait = Callable[[Grant], None]
+"""Is told each time the rate limit makes the question wait."""
+MOST_HITS: Final = 1_000
+FLIPS: Final = 5
+"""So often a question is embedded again for a flip in between."""
+
+
+async def search_for(
+    queue: Queue,
+    settings: Settings,
+    text: str,
+    *,
+    limit: int,
+    on_wait: OnWait = lambda _: None,
+) -> list[Hit]:
+    """Embed ``text`` with the live model and ask its vector index, the nearest first.
+
+    The index is asked only while the model of the question is the live one: if the alias is flipped
+    in between, the question is embedded again.
+
+    Raises:
+        EmbeddingError: the provider did not embed the question, or no more may be spent for now.
+        SchemaError: there is no vector index.
+        CutoverError: the alias was flipped again and again.
+    """
+    for _ in range(FLIPS):
+        live = await read_live(queue.database, settings)
+        side = queue
+        if live.settings.queue != queue.config.queue:
+            side = wiring.queue_on(queue.database.driver, live.settings)
+        hits = await search_side(side, live, text, limit=limit, on_wait=on_wait)
+        if hits is not None:
+            return hits
+    raise CutoverError("the live model was changed again and again; ask once more")
+
+
+async def search_side(
+    queue: Queue, side: Following, text: str, *, limit: int, on_wait: OnWait = lambda _: None
+) -> list[Hit] | None:
+    """The same on one side; ``None`` if it is no longer what it was when it was read."""
+    settings = side.settings
+    limiter = wiring.open_limiter(queue, settings)
+    embedder = wiring.open_embedder(settings)
+    try:
+        vector = await _embedded(embedder, limiter, text, on_wait=on_wait)
+        hits = await search_entities(
+            queue.database,
+            queue.config,
+            vector=vector,
+            model=settings.model,
+            limit=limit,
+            alias=side.alias.name if side.alias else "",
+            epoch=side.alias.epoch if side.alias else 0,
+        )
+        if hits is None:
+            return None
+        if settings.provider.runs_here:
+            return [await _with_nearest(embedder, vector, hit) for hit in hits]
+    finally:
+        await embedder.close()
+    return [replace(hit, sentence=sentence_by_words(text, sentences_of(hit.text))) for hit in hits]
+
+
+async def _with_nearest(embedder: Embedder, question: Vector, hit: Hit) -> Hit:
+    sentences = sentences_of(hit.text)
+    prepared = [embedder.prepare(sentence) for sentence in sentences]
+    vectors = (await embedder.embed(prepared)).vectors if prepared else []
+    return replace(hit, sentence=nearest_sentence(question, sentences, vectors))
+
+
+async def _embedded(
+    embedder: Embedder, limiter: RateLimiter, text: str, *, on_wait: OnWait
+) -> Vector:
+    """Embed one text; it counts against the limit that all workers share."""
+    prepared = embedder.prepare(text)
+    while not (grant := await limiter.acquire(tokens=prepared.tokens)).is_granted:
+        if grant.budget is not None:
+            raise BudgetSpentError(str(grant.budget))
+        on_wait(grant)
+        await asyncio.sleep(min(grant.wait, LOOK_AGAIN) / timedelta(seconds=1))
+    vectors = (await embedder.embed([prepared])).vectors
+    [answer] = judge_answer(vectors, expected=1, dimensions=embedder.dimensions)
+    if isinstance(answer, EmbeddingError):
+        raise answer
+    return answer

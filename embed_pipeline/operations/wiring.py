@@ -1,0 +1,296 @@
+"""Settings in, parts out: the one place where the layers get their values."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from embed_pipeline.domain.audit import Operator
+from embed_pipeline.domain.errors import SchemaError
+from embed_pipeline.domain.identity import Identity
+from embed_pipeline.domain.models import Provider
+from embed_pipeline.domain.ports import Embedder, JobStore
+from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.domain.redact import spellings
+from embed_pipeline.domain.text import recipe_of, render_for
+from embed_pipeline.operations.resident import set_loaded_modules_aside
+from embed_pipeline.settings import Settings
+from embed_pipeline.settings.secrets import known_secrets
+from embed_pipeline.store import schema
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.connection import (
+    Connection,
+    Driver,
+    OpenDriver,
+    connected,
+    fault_of,
+    open_driver,
+)
+from embed_pipeline.store.database import TRANSACTION_TIMEOUT
+from embed_pipeline.store.limiter import Neo4jRateLimiter
+from embed_pipeline.store.queue import Queue, open_queue
+from embed_pipeline.store.triggers import Neo4jTriggers
+from embed_pipeline.worker.engine import Drain
+from embed_pipeline.worker.lease_keeper import OpenStore
+from embed_pipeline.worker.options import DrainOptions, Parts
+from embed_pipeline.worker.outage import Say
+
+SHORTEST_TIMEOUT: Final = timedelta(seconds=1)
+UNLIMITED: Final = RateLimits(requests=None, interval=timedelta(minutes=1))
+"""For a model on this machine; what is used in a minute is counted all the same."""
+
+
+def connection(settings: Settings) -> Connection:
+    """Where Neo4j is, and who we are there."""
+    return Connection(
+        uri=settings.neo4j_uri,
+        username=settings.neo4j_username,
+        password=settings.neo4j_password,
+        database=settings.neo4j_database,
+    )
+
+
+def open_embedder(settings: Settings) -> Embedder:
+    """Open the provider; each is imported only when it is wanted, openai alone takes a second."""
+    model, dimensions = settings.model, settings.dimensions
+    match settings.provider:
+        case Provider.OPENAI:
+            from embed_pipeline.embedding.openai import OpenAIEmbedder
+
+            key = settings.openai_api_key
+            return OpenAIEmbedder(
+                model=model,
+                dimensions=dimensions,
+                api_key=key.get_secret_value() if key else "",
+                base_url=settings.openai_base_url,
+                send_dimensions=settings.send_dimensions == "true",
+            )
+        case Provider.LOCAL | Provider.LOCAL_FAST as provider:
+            from embed_pipeline.embedding.local import open_local
+
+            return open_local(provider, model=model, dimensions=dimensions)
+        case Provider.MOCK:
+            from embed_pipeline.embedding.mock import MockEmbedder
+
+            return MockEmbedder(model=model, dimensions=dimensions)
+
+
+def identity_of(settings: Settings) -> Identity:
+    """What the vectors of these settings can be compared with."""
+    model, dimensions = settings.model, settings.dimensions
+    provider = settings.provider.value
+    return Identity.of(settings.entity_shape, provider=provider, model=model, dimensions=dimensions)
+
+
+def queue_config(settings: Settings) -> QueueConfig:
+    """What the store has to know about the queue."""
+    key = settings.openai_api_key
+    own = [settings.neo4j_password, *([key.get_secret_value()] if key else [])]
+    return QueueConfig(
+        shape=settings.entity_shape,
+        queue=settings.queue,
+        max_attempts=settings.max_attempts,
+        dimensions=settings.dimensions,
+        keeps_foreign=settings.foreign_vectors == "keep",
+        keeps_old=settings.keep_old_vectors == "true",
+        identity=identity_of(settings),
+        secrets=(*known_secrets(), *spellings(own)),
+    )
+
+
+async def install_schema(
+    driver: Driver,
+    settings: Settings,
+    *,
+    change_model: bool = False,
+    operator: Operator | None = None,
+) -> schema.InstallReport:
+    """Create what the queue needs in the database, and let it belong to the model.
+
+    ``change_model`` makes a queue of another model belong to this one, and replaces a vector index
+    of other dimensions.
+
+    Raises:
+        SchemaError: the database holds something that contradicts.
+        ModelMismatchError: the queue belongs to another model.
+    """
+    queue = queue_on(driver, settings)
+    identity = (queue.acting_as(operator) if operator else queue).identity
+    if change_model and await identity.refusal():
+        # First of all: from here on nobody works with the former model.
+        await identity.change()
+    await identity.check()
+    report = await schema.install(
+        driver,
+        database=settings.neo4j_database,
+        shape=settings.entity_shape,
+        dimensions=settings.dimensions,
+        queue=settings.queue,
+        replace_vector_index=change_model,
+        operator=operator,
+    )
+    # Last: what is refused for its index claims nothing.
+    await identity.claim()
+    await queue.adoption.all()
+    return report
+
+
+async def inspect_schema(driver: Driver, settings: Settings) -> schema.SchemaState:
+    """Look at what the queue needs in the database."""
+    return await schema.inspect(
+        driver,
+        database=settings.neo4j_database,
+        shape=settings.entity_shape,
+        queue=settings.queue,
+    )
+
+
+@asynccontextmanager
+async def opened_queue(
+    settings: Settings, *, for_drain: bool = False, opener: OpenDriver = open_driver
+) -> AsyncGenerator[Queue]:
+    """Connect to Neo4j and put the queue together.
+
+    Raises:
+        SchemaError: the schema is missing, or, for a drain, the vector index takes vectors of
+            another length than the model makes.
+        ModelMismatchError: for a drain: the queue belongs to another model.
+    """
+    async with connected(connection(settings), opener) as driver:
+        yield await checked_queue(driver, settings, for_drain=for_drain)
+
+
+async def checked_queue(driver: Driver, settings: Settings, *, for_drain: bool = False) -> Queue:
+    """The same on an open driver."""
+    state = await inspect_schema(driver, settings)
+    misfit = state.misfit(settings.dimensions) if for_drain else None
+    if problem := state.problem or misfit:
+        raise SchemaError(problem)
+    queue = queue_on(driver, settings)
+    if for_drain:
+        await queue.identity.check()
+    return queue
+
+
+def queue_on(driver: Driver, settings: Settings) -> Queue:
+    """Put the queue together on an open driver; nothing is looked at."""
+    # A worker suspended inside a transaction holds its locks so long; meanwhile nobody else's
+    # lease on the same jobs may expire.
+    timeout = max(SHORTEST_TIMEOUT, min(TRANSACTION_TIMEOUT, settings.lease / 3))
+    config, database = queue_config(settings), settings.neo4j_database
+    return open_queue(driver, database=database, config=config, timeout=timeout)
+
+
+def trigger_on(driver: Driver, settings: Settings) -> Neo4jTriggers:
+    """The trigger that enqueues for the model."""
+    return queue_on(driver, settings).triggers(settings.model)
+
+
+def rate_limits(settings: Settings) -> RateLimits:
+    """What the provider allows, over all workers together."""
+    tokens = settings.tokens_per_minute
+    if settings.is_rate_limited:
+        # Tokens of a minute in an interval that may be longer: fewer than allowed, never more.
+        interval = timedelta(milliseconds=settings.rate_limit_interval_ms)
+        return RateLimits(settings.rate_limit_requests, interval, tokens)
+    return replace(UNLIMITED, tokens=tokens)
+
+
+def open_limiter(queue: Queue, settings: Settings) -> Neo4jRateLimiter:
+    """The limit, counted together with everybody who names it the same."""
+    limits = replace(rate_limits(settings), budget=settings.budget)
+    return queue.limiter(limits, name=settings.rate_limit_name)
+
+
+def drain_options(settings: Settings) -> DrainOptions:
+    """How a drain works if nobody says otherwise."""
+    return DrainOptions(
+        lease=settings.lease,
+        heartbeat=settings.heartbeat,
+        job_timeout=timedelta(milliseconds=settings.job_timeout_ms),
+        grace=timedelta(milliseconds=settings.stop_grace_ms),
+        recovery_interval=timedelta(milliseconds=settings.recovery_interval_ms),
+        recovery_grace=settings.recovery_grace,
+        tokens_per_request=settings.tokens_per_request,
+    )
+
+
+def owner_of(run_id: str) -> str:
+    """A name for the leases of this process; everything of a run begins with its id."""
+    return f"{run_id}/{socket.gethostname()}/{os.getpid()}"
+
+
+@asynccontextmanager
+async def opened_drain(
+    settings: Settings,
+    embedder: Embedder,
+    *,
+    owner: str,
+    options: DrainOptions,
+    stop: asyncio.Event,
+    say: Say = lambda _: None,
+    opener: OpenDriver = open_driver,
+) -> AsyncGenerator[tuple[Queue, Drain]]:
+    """Open the queue and put a drain together, which has not begun; closes the embedder too.
+
+    Raises:
+        SchemaError: the schema is missing, or does not fit the model.
+        ModelMismatchError: the queue belongs to another model.
+    """
+    try:
+        async with opened_queue(settings, for_drain=True, opener=opener) as queue:
+            await queue.identity.claim()
+            set_loaded_modules_aside()
+
+            @asynccontextmanager
+            async def open_store() -> AsyncGenerator[JobStore]:
+                async with opener(connection(settings)) as driver:
+                    yield queue_on(driver, settings).jobs
+
+            yield (
+                queue,
+                drain_on(
+                    queue,
+                    settings,
+                    embedder,
+                    owner=owner,
+                    options=options,
+                    stop=stop,
+                    say=say,
+                    open_store=open_store,
+                ),
+            )
+    finally:
+        await embedder.close()
+
+
+def drain_on(
+    queue: Queue,
+    settings: Settings,
+    embedder: Embedder,
+    *,
+    owner: str,
+    options: DrainOptions,
+    open_store: OpenStore,
+    stop: asyncio.Event | None = None,
+    say: Say = lambda _: None,
+) -> Drain:
+    """Put a drain together, which has not begun; ``open_store`` is for its heartbeat."""
+    parts = Parts(
+        store=queue.jobs,
+        open_store=open_store,
+        limiter=open_limiter(queue, settings),
+        switch=queue.switch,
+        counters=queue.admin,
+        embedder=embedder,
+        render=render_for(settings.entity_shape),
+        recipe=recipe_of(settings.entity_shape),
+        fault_of=fault_of,
+        release_owner=queue.admin.release_owner,
+        price=settings.price,
+    )
+    return Drain(parts, owner=owner, options=options, stop=stop, say=say)

@@ -1,0 +1,113 @@
+"""The live model and its index, read before each search."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from embed_pipeline.domain.errors import EmbeddingError, SchemaError
+from embed_pipeline.domain.ports import Embedder
+from embed_pipeline.domain.vector import numbers_of
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.following import Following, read_live
+from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.store.sync_driver import as_async
+from embed_pipeline.worker.batching import judge_answer
+
+if TYPE_CHECKING:
+    from neo4j import Driver
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveIndex:
+    """What belongs together at one epoch."""
+
+    epoch: int
+    """0 where there has been no cut-over."""
+    index: str
+    vector: str
+    """The property of the entities."""
+    label: str
+    model: str
+    dimensions: int
+
+
+class LiveModel:
+    """Embeds questions with the live model; the provider is opened again after a flip.
+
+    Settings come from the variables, as everywhere; the alias in the database decides what is live.
+    Questions do not count against the shared rate limit. May be used from several threads, also
+    where an event loop is running.
+    """
+
+    def __init__(self, driver: "Driver", settings: Settings | None = None) -> None:
+        self._settings = settings or load_settings()
+        self._driver = as_async(driver)
+        self._queue = wiring.queue_on(self._driver, self._settings)
+        # An embedder belongs to one event loop at a time.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="live-model")
+        self._following: Following | None = None
+        self._embedder: Embedder | None = None
+        self._index = ""
+        """Of a deployment without an alias; whatever its name is."""
+
+    def look(self) -> LiveIndex:
+        """Read what is live now."""
+        return _index_of(self._run(self._follow()), self._index)
+
+    def embed(self, texts: Sequence[str]) -> tuple[LiveIndex, list[list[float]]]:
+        """Embed texts with the model that is live now; with the index that they are for.
+
+        Raises:
+            EmbeddingError: the provider did not embed them.
+        """
+        return self._run(self._embed(texts))
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._worker.submit(asyncio.run, work).result()
+
+    async def _follow(self) -> Following:
+        following = await read_live(self._queue.database, self._settings)
+        if self._following is None or self._following.settings != following.settings:
+            self._embedder = None
+        self._following = following
+        if following.alias is None and not self._index:
+            state = await wiring.inspect_schema(self._driver, self._settings)
+            if state.vector_index is None:
+                raise SchemaError("there is no vector index; run 'embed-pipeline init'")
+            self._index = state.vector_index.name
+        return following
+
+    async def _embed(self, texts: Sequence[str]) -> tuple[LiveIndex, list[list[float]]]:
+        following = await self._follow()
+        settings = following.settings
+        embedder = self._embedder or wiring.open_embedder(settings)
+        if settings.provider.runs_here:
+            # Loading a model takes seconds; a client of HTTP ends with the loop of this call.
+            self._embedder = embedder
+        try:
+            prepared = [embedder.prepare(text) for text in texts]
+            vectors = (await embedder.embed(prepared)).vectors
+        finally:
+            if not settings.provider.runs_here:
+                await embedder.close()
+        judged = judge_answer(vectors, expected=len(texts), dimensions=embedder.dimensions)
+        for answer in judged:
+            if isinstance(answer, EmbeddingError):
+                raise answer
+        return _index_of(following, self._index), [numbers_of(v) for v in judged]  # pyright: ignore[reportArgumentType]
+
+
+def _index_of(following: Following, index: str) -> LiveIndex:
+    settings, alias = following.settings, following.alias
+    return LiveIndex(
+        epoch=alias.epoch if alias else 0,
+        index=alias.live.index if alias else index,
+        vector=settings.entity_vector,
+        label=settings.entity_label,
+        model=settings.model,
+        dimensions=settings.dimensions,
+    )

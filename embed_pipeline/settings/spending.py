@@ -1,0 +1,97 @@
+"""The settings about money and quality: what tokens cost and may cost, and which edges count."""
+
+from embed_pipeline.domain.budget import Budget
+from embed_pipeline.domain.prices import FREE, Price
+from embed_pipeline.settings.entities import EntitySettings
+from embed_pipeline.settings.prices import listed_price
+from embed_pipeline.settings.types import Amount, WholeNumber, setting
+
+_DOLLARS = "dollars from 0.000001 to 1000000; to stop all requests, pause the queue"
+_TOKENS = "a whole number from 1 to 100000000000; to stop all requests, pause the queue"
+
+
+class SpendingSettings(EntitySettings):
+    """Those of queue and entities, and prices and budgets."""
+
+    own_price: Amount | None = setting(
+        "EMBEDDING_PRICE_USD_PER_MILLION",
+        "What a million tokens cost; if empty the list price of the model, if it is known.",
+        "dollars from 0 to 1000000",
+        ge=0,
+        le=1_000_000,
+    )
+    usd_per_day: Amount | None = setting(
+        "EMBED_BUDGET_USD_PER_DAY",
+        "Dollars per day (UTC) over all workers of the account; the rest waits. No limit if empty.",
+        _DOLLARS,
+        ge=0.000001,
+        le=1_000_000,
+    )
+    usd_per_month: Amount | None = setting(
+        "EMBED_BUDGET_USD_PER_MONTH", "The same per month.", _DOLLARS, ge=0.000001, le=1_000_000
+    )
+    tokens_per_day: WholeNumber | None = setting(
+        "EMBED_BUDGET_TOKENS_PER_DAY",
+        "Tokens per day (UTC) over all workers of the account; the rest waits. No limit if empty.",
+        _TOKENS,
+        ge=1,
+        le=100_000_000_000,
+    )
+    tokens_per_month: WholeNumber | None = setting(
+        "EMBED_BUDGET_TOKENS_PER_MONTH", "The same per month.", _TOKENS, ge=1, le=100_000_000_000
+    )
+    confirm_usd: Amount = setting(
+        "EMBED_CONFIRM_USD",
+        "Dollars above which a command that embeds much again asks first, or needs --yes.",
+        "dollars from 0 to 1000000",
+        1.0,
+        ge=0,
+        le=1_000_000,
+    )
+
+    quality_leave_out: str | None = setting(
+        "EMBED_QUALITY_LEAVE_OUT",
+        "Types of relationships that say nothing about meaning, for the check of the vectors.",
+        "names with commas between them, at most 1000 characters",
+        pattern=r"^[^\x00-\x1f]{1,1000}$",
+    )
+
+    @property
+    def quality_left_out(self) -> tuple[str, ...]:
+        """Types of relationships that are not looked at."""
+        names = (name.strip() for name in (self.quality_leave_out or "").split(","))
+        return tuple(name for name in names if name)
+
+    @property
+    def price(self) -> Price:
+        """What a token of the model costs."""
+        if self.own_price is not None:
+            return Price(self.own_price, "EMBEDDING_PRICE_USD_PER_MILLION")
+        if self.provider.runs_here:
+            return FREE
+        return listed_price(self.model, self.openai_base_url)
+
+    @property
+    def has_money_budget(self) -> bool:
+        """Whether dollars are limited, for which there must be a price."""
+        is_set = self.usd_per_day is not None or self.usd_per_month is not None
+        return is_set and not self.provider.runs_here
+
+    @property
+    def budget(self) -> Budget:
+        """What may be spent on the account; what is made on this machine costs nothing."""
+        if self.provider.runs_here:
+            return Budget(self.price)
+        return Budget(
+            self.price,
+            usd_per_day=self.usd_per_day,
+            usd_per_month=self.usd_per_month,
+            tokens_per_day=self.tokens_per_day,
+            tokens_per_month=self.tokens_per_month,
+        )
+
+    @property
+    def tokens_per_request(self) -> int | None:
+        """Tokens that a request should not exceed, because of limit or budget."""
+        most = (self.tokens_per_minute, self.budget.tokens_per_request)
+        return min((tokens for tokens in most if tokens is not None), default=None)

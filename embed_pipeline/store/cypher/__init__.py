@@ -1,0 +1,1 @@
+"""Every statement of the queue, as named constants."""

@@ -1,0 +1,16 @@
+"""The statements that look at leases and failures without touching them."""
+
+from typing import Final, LiteralString
+
+READ_HOLDERS: Final[LiteralString] = """
+MATCH (job:EmbedProcessing) WHERE job.lock_owner IS NOT NULL
+RETURN DISTINCT job.lock_owner AS owner ORDER BY owner
+"""
+"""Who holds jobs; looks at all leased jobs, which are few, and at none when the queue rests."""
+
+
+READ_FAILED: Final[LiteralString] = """
+MATCH (job:EmbedFailed) WHERE job.processed_at >= $since AND job.status = 'failed'
+RETURN job {.*} AS job ORDER BY job.processed_at DESC LIMIT $limit
+"""
+"""The latest failures since then; cost is that of the failed jobs, like ``CATEGORIES``."""

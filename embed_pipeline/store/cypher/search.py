@@ -1,0 +1,28 @@
+"""The statements of the search; written for a shape by ``for_shape``."""
+
+from typing import Final, LiteralString
+
+SEARCH: Final[LiteralString] = """
+OPTIONAL MATCH (alias:EmbedAlias {name: $alias})
+WITH coalesce(alias.epoch, 0) AS epoch WHERE epoch = $epoch
+CALL db.index.vector.queryNodes($index, $candidates, $vector) YIELD node, score
+WHERE %current_node% AND node.%vector_model% = $model
+WITH node, score, node.%key% AS key ORDER BY score DESC, key LIMIT $limit
+WITH key, toStringOrNull(node.%type%) AS type, score, node {%text%} AS text
+WITH key, type, score, text, %size% AS size
+RETURN key, type, score, %readable% AS text ORDER BY score DESC, key
+"""
+"""The nearest current entities, with what their texts are made of; of long ones the beginning.
+
+The index knows neither outdated versions nor models, and two models of the same length share it:
+their vectors must not be compared. So it is asked for more candidates than are wanted. The epoch is
+looked at in the same statement: after a flip the question must be embedded by the other model.
+"""
+
+EMBEDDED_BY_MODEL: Final[LiteralString] = """
+MATCH (entity:%label%)
+WHERE entity.%vector_hash% IS NOT NULL AND %current_entity%
+  AND entity.%vector% IS NOT NULL
+RETURN entity.%vector_model% AS model, count(entity) AS entities ORDER BY model
+"""
+"""Which models have embedded how much; walks the index of the hashes."""

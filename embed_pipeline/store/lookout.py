@@ -1,0 +1,76 @@
+"""Looks at leases without touching them: is a recovery due, and who holds jobs."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from embed_pipeline.domain.job import Job
+from embed_pipeline.store.clock import note_clock
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher.adopt import COUNT_STRAYS
+from embed_pipeline.store.cypher.clock import READ_CLOCK
+from embed_pipeline.store.cypher.lookout import READ_FAILED, READ_HOLDERS
+from embed_pipeline.store.cypher.worker import PICK_EXPIRED
+from embed_pipeline.store.database import (
+    Database,
+    Transaction,
+    duration_ms,
+    fetch,
+    fetch_one,
+    to_ms,
+)
+from embed_pipeline.store.records import to_job
+from embed_pipeline.store.transactions import count, new_token, write_once
+
+EXPIRED: Final = "leases have expired"
+STRAYS: Final = "another program wrote or edited jobs"
+CLOCK: Final = "the clock of the server went back"
+
+MOST_FAILED: Final = 1_000
+"""Failures that are looked at to tell their kinds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neo4jLookout:
+    """Whether there is something to take back, for whoever decides about it."""
+
+    database: Database
+    config: QueueConfig
+
+    async def recovery_needed(self, *, grace: timedelta) -> str | None:
+        """Why a recovery is needed now; None if it would find nothing."""
+
+        async def work(tx: Transaction) -> str | None:
+            now = self.database.now_ms
+            if await fetch(tx, PICK_EXPIRED, now=now, grace=duration_ms(grace), limit=1):
+                return EXPIRED
+            found = await fetch_one(tx, COUNT_STRAYS, limit=1)
+            if found["moved"] or found["nodes"] != found["labelled"]:
+                return STRAYS
+            clock = await fetch_one(tx, READ_CLOCK, queue=self.config.queue, now=now)
+            is_back = clock["last"] is not None and clock["last"] > clock["now"]
+            return CLOCK if is_back else None
+
+        return await self.database.read_latest(work)
+
+    async def record_vain_look(self) -> None:
+        """Record a recovery of 0: somebody has looked, and there was nothing to recover."""
+        token, queue = new_token(), self.config.queue
+
+        async def work(tx: Transaction) -> None:
+            await count(tx, queue, {"recoveries": 1}, token=token)
+            await note_clock(tx, self.database, self.config)
+
+        await write_once(self.database, queue, token, work)
+
+    async def holders(self) -> list[str]:
+        """The owners that hold jobs at this moment."""
+        records = await self.database.read(lambda tx: fetch(tx, READ_HOLDERS))
+        return [record["owner"] for record in records]
+
+    async def failed_since(self, since: datetime, *, limit: int = MOST_FAILED) -> list[Job]:
+        """The jobs that have failed since then and not been opened again, the latest first."""
+        records = await self.database.read(
+            lambda tx: fetch(tx, READ_FAILED, since=to_ms(since), limit=limit)
+        )
+        return [to_job(record["job"]) for record in records]

@@ -1,0 +1,67 @@
+"""Removes what a side of a cut-over leaves behind: jobs, index, vectors."""
+
+from typing import Any, LiteralString
+
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import alias as cypher
+from embed_pipeline.store.database import Database, fetch
+from embed_pipeline.store.naming import for_queue, for_shape, name_for
+from embed_pipeline.store.schema.objects import (
+    DROP_CONSTRAINT,
+    DROP_INDEX,
+    MIGRATIONS,
+    Kind,
+    schema_name,
+)
+
+
+async def remove_side(database: Database, config: QueueConfig, *, is_own_queue: bool) -> int:
+    """Remove them in batches; says how many entities had a vector. May be repeated at any point.
+
+    ``is_own_queue``: with everything of a queue that was made for the side.
+
+    The order matters: a queue that is retired gives out no jobs, and a worker that still holds one
+    is refused once it is deleted, so nobody writes a vector behind this.
+    """
+    queue = config.queue
+    await database.write(
+        lambda tx: fetch(
+            tx, cypher.RETIRE_QUEUE, queue=queue, reason="removed by a finished cut-over"
+        )
+    )
+    await _run(database, for_queue(cypher.DELETE_JOBS, queue))
+    if config.shape.index:
+        await _run(database, DROP_INDEX, name=config.shape.index)
+    removed = await _run(
+        database,
+        for_shape(cypher.REMOVE_VECTORS, config.shape),
+        foreign=not config.keeps_foreign,
+    )
+    await database.write(
+        lambda tx: fetch(tx, cypher.FREE_PROPERTY, queue=queue, schema=schema_name(queue))
+    )
+    if is_own_queue:
+        await database.write(
+            lambda tx: fetch(tx, cypher.FORGET_QUEUE, queue=queue, schema=schema_name(queue))
+        )
+        await _drop_schema(database, queue)
+    return removed[0]["entities"] if removed else 0
+
+
+async def _drop_schema(database: Database, queue: str) -> None:
+    """Drop what stands on labels that only this queue has, and the index of its hashes."""
+    for migration in MIGRATIONS:
+        for shared in migration.objects:
+            own = shared.of(queue)
+            if own is not shared:
+                drop = DROP_CONSTRAINT if own.kind is Kind.UNIQUE else DROP_INDEX
+                await _run(database, drop, name=own.name)
+    await _run(database, DROP_INDEX, name=name_for("embed_entity_hash", queue))
+
+
+async def _run(
+    database: Database, statement: LiteralString, /, **parameters: Any
+) -> list[dict[str, Any]]:
+    """Run a statement that commits by itself, in batches; it must be safe to repeat."""
+    async with database.session() as session:
+        return await (await session.run(statement, parameters)).data()

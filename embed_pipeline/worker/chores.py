@@ -1,0 +1,99 @@
+"""What a drain does beside its jobs: it recovers expired leases, and counts."""
+
+import logging
+import time
+from datetime import timedelta
+from typing import Final
+
+from embed_pipeline.domain.ports import Counters, JobStore
+from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.report import DrainReport
+
+logger = logging.getLogger(__name__)
+
+
+COUNTED: Final = (
+    *("completed", "requests", "requests_limited", "tokens", "cost_nano_usd", "cache_hits"),
+    "heartbeats_failed",
+)
+SECONDS_BETWEEN: Final = 15.0
+"""So much is missing in the counters when a drain is killed."""
+
+
+class Counting:
+    """Sends what has come since the last time; its errors never end a drain."""
+
+    def __init__(self, counters: Counters, report: DrainReport) -> None:
+        self._counters = counters
+        self._report = report
+        self._sent = dict.fromkeys(COUNTED, 0)
+        self._due_at = time.monotonic() + SECONDS_BETWEEN
+
+    async def if_due(self) -> None:
+        """Send now and then during a drain."""
+        if time.monotonic() >= self._due_at:
+            await self.send()
+
+    async def send(self) -> None:
+        """Send what has not been sent yet."""
+        self._due_at = time.monotonic() + SECONDS_BETWEEN
+        now = {name: getattr(self._report, name) for name in COUNTED}
+        news = {
+            name: now[name] - self._sent[name] for name in COUNTED if now[name] > self._sent[name]
+        }
+        if not news:
+            return
+        try:
+            await self._counters.count(news)
+        except Exception as error:
+            logger.warning("owner=%s cannot count: %s", self._report.owner, type(error).__name__)
+        else:
+            self._sent = now
+
+
+JOBS_PER_RECOVERY: Final = 500
+
+
+class Recovery:
+    """Its errors are logged and counted, and never end a drain."""
+
+    def __init__(self, store: JobStore, options: DrainOptions, report: DrainReport) -> None:
+        self._store = store
+        self._interval = options.recovery_interval
+        self._grace = options.recovery_grace
+        self._report = report
+        self.due_at = float("inf")
+
+    async def until_none_is_left(self) -> None:
+        """Recover at the start, so that jobs of a killed run are done in this one."""
+        if not self._interval:
+            logger.info("owner=%s recovery is off", self._report.owner)
+            return
+        while await self._recover() == JOBS_PER_RECOVERY:
+            pass
+
+    async def if_due(self) -> None:
+        """Recover during a drain, bounded, at most once per interval."""
+        if time.monotonic() >= self.due_at:
+            await self._recover()
+
+    async def _recover(self) -> int:
+        self.due_at = time.monotonic() + self._interval / timedelta(seconds=1)
+        try:
+            recovered = await self._store.recover_expired(
+                limit=JOBS_PER_RECOVERY, grace=self._grace
+            )
+        except Exception as error:
+            self._report.recovery_errors += 1
+            logger.warning("owner=%s recovery failed: %s", self._report.owner, type(error).__name__)
+            return 0
+        self._report.recovered += len(recovered)
+        for job in recovered:
+            _log(job)
+        logger.info("owner=%s recovered %d expired leases", self._report.owner, len(recovered))
+        return len(recovered)
+
+
+def _log(job: RecoveredJob) -> None:
+    logger.warning("%s", job.line)

@@ -1,0 +1,229 @@
+"""History and graph, arranged by what the rules of the checker ask for."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tests.proof.chaos.graph import Graph
+from tests.proof.chaos.history import ANSWER, ASK, ERROR, Event
+
+Pair = tuple[str, int]
+"""A job and a fence."""
+Key = tuple[str, int]
+"""An entity and a version."""
+Facts = dict[str, Any]
+
+REFUNDS = {"moved", "given_back"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that is known after a run."""
+
+    history: list[Event]
+    graph: Graph
+    killers: frozenset[str] = field(default=frozenset())
+    refused: frozenset[str] = field(default=frozenset())
+    """Entities whose text is at fault; all others are innocent."""
+
+    @property
+    def special(self) -> frozenset[str]:
+        return self.killers | self.refused
+
+    def of(self, what: str, phase: str | None = None) -> Iterator[Event]:
+        return (
+            event
+            for event in self.history
+            if event["what"] == what and (phase is None or event.get("phase") == phase)
+        )
+
+    @cached_property
+    def leases(self) -> dict[str, list[Facts]]:
+        """Leases that somebody heard of, by job, in the order of their fences."""
+        found: dict[str, list[Facts]] = defaultdict(list)
+        for event in self.of("lease"):
+            for job in event["jobs"]:
+                found[job["id"]].append({**job, "who": event["who"]})
+        return {job: sorted(rows, key=lambda row: row["fence"]) for job, rows in found.items()}
+
+    @cached_property
+    def unlucky(self) -> frozenset[str]:
+        """Jobs that failed because the drain of their last attempt, made alone, was hurt.
+
+        The queue cannot tell that from a poison, and the harness hurts whom it likes. A lease that
+        it shared, or that the job itself has ended, excuses nothing; one that nobody heard of does.
+        """
+        alone = {
+            (event["jobs"][0]["id"], event["jobs"][0]["fence"])
+            for event in self.of("lease")
+            if len(event["jobs"]) == 1
+        }
+        poisoned = {event["who"] for event in self.of("poisoned")}
+        expired = {job["id"] for job in self.recoveries if job["status"] == "failed"}
+        found: set[str] = set()
+        for id_ in expired & self.all_jobs.keys():
+            fence = self.all_jobs[id_]["fence"]
+            heard = [lease for lease in self.leases.get(id_, []) if lease["fence"] == fence]
+            if all((id_, fence) in alone and lease["who"] not in poisoned for lease in heard):
+                found.add(id_)
+        return frozenset(found)
+
+    @cached_property
+    def recoveries(self) -> list[Facts]:
+        return [job for event in self.of("recover") for job in event["jobs"]]
+
+    @cached_property
+    def all_jobs(self) -> dict[str, Facts]:
+        """Jobs by id, also those that were cleaned up."""
+        return {job["id"]: job for job in [*self.graph.purged, *self.graph.jobs]}
+
+    @cached_property
+    def uid_of(self) -> dict[str, str]:
+        return {id_: job["entity_uid"] for id_, job in self.all_jobs.items()}
+
+    @cached_property
+    def outcomes(self) -> list[tuple[str, Pair, str | None]]:
+        """What was asked about each lease and what came of it; None where nobody knows."""
+        answers = {
+            (event["who"], event["what"], event["call"]): event["outcome"]
+            for what in ("complete", "fail", "release")
+            for event in self.of(what, ANSWER)
+        }
+        found: list[tuple[str, Pair, str | None]] = []
+        for what in ("complete", "fail", "release"):
+            for event in self.of(what, ASK):
+                pairs = [(id_, fence) for id_, fence in event["leases"]]
+                answer = answers.get((event["who"], what, event["call"]))
+                words = _words(what, answer, len(pairs))
+                found += [(what, *row) for row in zip(pairs, words, strict=True)]
+        return found
+
+    @cached_property
+    def refunds(self) -> set[Pair]:
+        return {pair for what, pair, word in self.outcomes if word in REFUNDS or word == "released"}
+
+    @cached_property
+    def doubtful_refunds(self) -> set[Pair]:
+        unheard = {pair for _, pair, word in self.outcomes if word is None}
+        # After an outage a drain gives back whatever still carries its name, and hears a number.
+        tidy = {event["who"] for event in self.of("release_owner")}
+        given_back = {
+            (id_, lease["fence"])
+            for id_, leases in self.leases.items()
+            for lease in leases
+            if lease["who"] in tidy
+        }
+        # A first expiry is never the end: the last attempt is made again.
+        once_more = {
+            (job["id"], lease["fence"])
+            for job in self.recoveries
+            if job["status"] == "pending"
+            for lease in self.leases.get(job["id"], [])
+            if lease["attempts"] == lease["max"] == job["attempts"]
+        }
+        return (unheard | given_back | once_more) - self.refunds
+
+    @cached_property
+    def edits(self) -> Counter[str]:
+        """How often others have written or changed a job; its adoption takes a fence each time."""
+        return Counter(id_ for event in self.of("edit") for id_ in event["ids"])
+
+    @cached_property
+    def writes(self) -> dict[str, list[tuple[str, int, int]]]:
+        """Committed vectors by entity, in their order: job, its fence, version."""
+        return {
+            entity["name"]: [
+                (id_, int(fence), int(version))
+                for id_, fence, version in (
+                    line.split(":") for line in entity.get("chaos_writes", [])
+                )
+            ]
+            for entity in self.graph.entities
+        }
+
+    @cached_property
+    def last_written(self) -> dict[str, Facts]:
+        """The last write of each entity that was acknowledged."""
+        found: dict[str, Facts] = {}
+        for event in self.of("write", ANSWER):
+            for row in event["rows"]:
+                found[row["uid"]] = {**row, "is_deleted": event["kind"] == "delete"}
+        return found
+
+    @cached_property
+    def wanted(self) -> set[Key]:
+        """Keys of all jobs that an acknowledged write has asked for."""
+        return set(self._written_keys(ANSWER))
+
+    @cached_property
+    def doubtful(self) -> Counter[Key]:
+        """Keys of writes of which nobody knows whether they were committed."""
+        return Counter(self._written_keys(ERROR))
+
+    @cached_property
+    def cancelled(self) -> set[Key]:
+        """Keys that an operator has cancelled, or may have."""
+        return {
+            (event["uid"], event["version"])
+            for event in self.of("cancel")
+            if event["phase"] in (ANSWER, ERROR)
+        }
+
+    @cached_property
+    def reopenings(self) -> Counter[Key]:
+        """How often a finished job may have begun a new life, at most."""
+        found = Counter(self.doubtful)
+        for event in self.of("write", ANSWER):
+            for row, outcome in zip(event["rows"], event.get("outcome") or [], strict=False):
+                found[row["uid"], row["version"]] += outcome == "revived"
+        for event in self.of("retry", ANSWER):
+            for id_ in event["ids"]:
+                job = self.all_jobs.get(id_)
+                if job is not None:
+                    found[job["entity_uid"], job["version"]] += 1
+        if any(self.of("retry", ERROR)):
+            for job in self.all_jobs.values():
+                found[job["entity_uid"], job["version"]] += job["entity_uid"] in self.special
+        return found
+
+    @cached_property
+    def blackouts(self) -> list[tuple[int, int]]:
+        """When the server was dead or too slow, in order and without overlaps."""
+        found: list[tuple[int, int]] = []
+        felt = [(event["since"], event["until"]) for event in self.of("blackout")]
+        for since, until in sorted([*felt, *self._outages()]):
+            if found and since <= found[-1][1]:
+                found[-1] = (found[-1][0], max(found[-1][1], until))
+            else:
+                found.append((since, until))
+        return found
+
+    def lateness(self, recovery: Facts) -> int:
+        """Milliseconds between expiry and recovery in which the server could have been asked."""
+        begin, end = recovery["until"], recovery["at"]
+        dark = sum(max(0, min(end, until) - max(begin, since)) for since, until in self.blackouts)
+        return end - begin - dark
+
+    def _outages(self) -> Iterator[tuple[int, int]]:
+        since = None
+        for event in self.of("server"):
+            if event["state"] == "up" and since is not None:
+                yield since, event["at"]
+            since = event["at"]
+
+    def _written_keys(self, phase: str) -> Iterable[Key]:
+        for event in self.of("write", phase):
+            if event["kind"] != "delete":
+                for row in event["rows"]:
+                    yield (row["uid"], row["version"])
+
+
+def _words(what: str, answer: Any, count: int) -> list[str | None]:
+    if answer is None:
+        return [None] * count
+    if what == "release":
+        # Only the number is told: who lost one of several leases cannot say which.
+        return ["released" if answer == count else None] * count
+    return list(answer)

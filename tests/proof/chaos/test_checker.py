@@ -1,0 +1,304 @@
+"""Every rule of the checker fires on a history that breaks it, and on a sound one none does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from embed_pipeline.domain.text import memento_text
+from tests.proof.chaos.checker import RULES, check
+from tests.proof.chaos.evidence import Evidence
+from tests.proof.chaos.graph import Graph
+from tests.proof.chaos.history import ANSWER, ASK, ERROR, Event
+from tests.proof.chaos.texts import DIMENSIONS, vector_of
+
+JOB = "job-1"
+UNTIL = 10_000
+
+
+class Story:
+    """A sound run of one job: written, leased, completed. Tests change it until it is not."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.purged: list[dict[str, Any]] = []
+        self.killers: set[str] = set()
+        self.refused: set[str] = set()
+        self.entity: dict[str, Any] = {
+            "name": "ada",
+            "entityType": "chaos",
+            "observations": ["words"],
+            "version": 1,
+            "chaos_writes": [f"{JOB}:1:1"],
+        }
+        self.entity["embedding"] = vector_of(memento_text(self.entity))
+        self.job: dict[str, Any] = {
+            "id": JOB,
+            "entity_uid": "ada",
+            "version": 1,
+            "status": "completed",
+            "attempts": 1,
+            "max_attempts": 3,
+            "fence": 1,
+            "processed_at": 9_000,
+            "labels": ["EmbedJob", "EmbedCompleted"],
+        }
+        self.entities, self.jobs = [self.entity], [self.job]
+        self.written()
+        self.leased(fence=1, attempts=1)
+        self.asked("complete", 1, ["completed"])
+
+    def add(self, what: str, **facts: Any) -> None:
+        self.events.append({"at": len(self.events), "who": "drain", "what": what, **facts})
+
+    def written(
+        self, *, version: int = 1, text: str = "words", kind: str = "create", **facts: Any
+    ) -> None:
+        rows = [{"uid": "ada", "version": version, "text": text}]
+        facts = {"phase": ANSWER, "outcome": ["created"], **facts}
+        self.add("write", kind=kind, rows=rows, **facts)
+
+    def leased(
+        self, *, fence: int, attempts: int, until: int | None = None, is_shared: bool = False
+    ) -> None:
+        until = UNTIL * fence if until is None else until
+        row = {"id": JOB, "uid": "ada", "version": 1, "fence": fence, "attempts": attempts}
+        row |= {"max": 3, "until": until}
+        self.add("lease", jobs=[row, {**row, "id": "job-2"}] if is_shared else [row])
+
+    def asked(self, what: str, fence: int, outcome: object) -> None:
+        """A call about the lease; without an outcome its end is unknown."""
+        call = len(self.events)
+        self.add(what, phase=ASK, call=call, leases=[[JOB, fence]])
+        if outcome is not None:
+            self.add(what, phase=ANSWER, call=call, outcome=outcome)
+
+    def recovered(self, *, late: int, status: str = "pending") -> None:
+        row = {"id": JOB, "uid": "ada", "fence": 1, "attempts": 1, "status": status}
+        self.add("recover", jobs=[{**row, "until": UNTIL, "at": UNTIL + late}])
+
+    def left(self, *, fence: int, attempts: int, **more: Any) -> None:
+        """What the job is in the end."""
+        self.job.update(fence=fence, attempts=attempts, **more)
+
+    def violations(self) -> set[str]:
+        evidence = Evidence(
+            self.events,
+            Graph(self.entities, self.jobs, self.purged),
+            frozenset(self.killers),
+            frozenset(self.refused),
+        )
+        return {rule for rule, lines in check(evidence).items() if lines}
+
+
+Change = Callable[[Story], object]
+
+
+def two_things(*changes: Change) -> Change:
+    return lambda story: [change(story) for change in changes]
+
+
+BROKEN: list[tuple[str, str, Change]] = [
+    ("lost job", "no job", lambda s: s.jobs.clear()),
+    ("lost job", "two jobs", lambda s: s.jobs.append({**s.job, "id": "job-2"})),
+    ("lost job", "a job nobody wanted", lambda s: s.events.pop(0)),
+    ("lost write", "entity gone", lambda s: s.entities.clear()),
+    ("lost write", "older text", lambda s: s.written(text="newer words", outcome=["present"])),
+    ("lost write", "entity back", lambda s: s.written(kind="delete", outcome=None)),
+    ("applied twice", "same lease", lambda s: s.entity["chaos_writes"].append(f"{JOB}:1:1")),
+    ("applied twice", "same life", lambda s: s.entity["chaos_writes"].append(f"{JOB}:2:1")),
+    ("stale writer", "said completed", lambda s: s.entity.update(chaos_writes=[f"{JOB}:2:1"])),
+    ("stale writer", "never asked", lambda s: s.entity["chaos_writes"].append("job-9:1:1")),
+    ("stale vector", "no vector", lambda s: s.entity.pop("embedding")),
+    ("stale vector", "of other words", lambda s: s.entity.update(embedding=vector_of("x"))),
+    ("bad vector", "zero", lambda s: s.entity.update(embedding=[0.0] * DIMENSIONS)),
+    ("bad vector", "not finite", lambda s: s.entity.update(embedding=[float("nan")] * DIMENSIONS)),
+    ("bad vector", "too short", lambda s: s.entity.update(embedding=[1.0])),
+    ("version went back", "2 then 1", lambda s: s.entity["chaos_writes"].insert(0, f"{JOB}:1:2")),
+    ("fence", "given out twice", lambda s: s.leased(fence=1, attempts=1)),
+    ("fence", "fell", lambda s: s.left(fence=0, attempts=0)),
+    ("fence", "older than the one before", lambda s: s.leased(fence=2, attempts=2, until=1)),
+    ("attempts", "one too many", lambda s: s.left(fence=1, attempts=2)),
+    ("attempts", "one too few", lambda s: s.left(fence=2, attempts=1)),
+    (
+        "attempts",
+        "release without refund",
+        two_things(lambda s: s.asked("release", 2, 1), lambda s: s.left(fence=2, attempts=2)),
+    ),
+    ("over max", "leased", lambda s: s.leased(fence=4, attempts=4)),
+    ("over max", "in the end", lambda s: s.left(fence=4, attempts=4)),
+    ("innocent failed", "in the end", lambda s: s.left(fence=1, attempts=1, status="failed")),
+    ("innocent failed", "and was retried", lambda s: s.asked("fail", 1, ["failed"])),
+    (
+        "innocent failed",
+        "by the expiry of a shared lease",
+        two_things(
+            lambda s: s.leased(fence=2, attempts=2, is_shared=True),
+            lambda s: s.recovered(late=1, status="failed"),
+            lambda s: s.left(fence=2, attempts=2, status="failed"),
+        ),
+    ),
+    (
+        "innocent failed",
+        "because it killed its drain",
+        two_things(
+            lambda s: s.recovered(late=1, status="failed"),
+            lambda s: s.add("poisoned"),
+            lambda s: s.left(fence=1, attempts=1, status="failed"),
+        ),
+    ),
+    ("poison", "killer completed", lambda s: s.killers.add("ada")),
+    (
+        "poison",
+        "killer failed early",
+        two_things(
+            lambda s: s.killers.add("ada"),
+            lambda s: s.left(fence=1, attempts=1, status="failed"),
+        ),
+    ),
+    (
+        "poison",
+        "refused text failed otherwise",
+        two_things(
+            lambda s: s.refused.add("ada"),
+            lambda s: s.left(fence=1, attempts=1, status="failed", error_category="TRANSIENT"),
+        ),
+    ),
+    ("stuck", "pending", lambda s: s.left(fence=1, attempts=1, status="pending")),
+    ("stuck", "processing", lambda s: s.left(fence=1, attempts=1, status="processing")),
+    ("recovered early", "still alive", lambda s: s.recovered(late=-1)),
+    ("recovered late", "after a minute", lambda s: s.recovered(late=60_000)),
+    (
+        "cleaned up wrongly",
+        "in work",
+        lambda s: s.purged.append({**s.job, "id": "old", "status": "processing"}),
+    ),
+    ("inconsistent job", "wrong label", lambda s: s.job.update(labels=["EmbedJob"])),
+    ("inconsistent job", "completed with a lock", lambda s: s.job.update(lock_owner="me")),
+]
+
+
+def test_a_sound_run_has_no_violation() -> None:
+    assert Story().violations() == set()
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [(rule, change) for rule, _, change in BROKEN],
+    ids=[f"{rule}: {how}" for rule, how, _ in BROKEN],
+)
+def test_a_broken_promise_is_found(rule: str, change: Change) -> None:
+    story = Story()
+
+    change(story)
+
+    assert rule in story.violations()
+
+
+def test_every_rule_is_seen_to_fire() -> None:
+    assert {rule for rule, _, _ in BROKEN} == set(RULES)
+
+
+def revived(story: Story) -> None:
+    """The text has changed after the vector was written, and the job has begun a second life."""
+    story.written(text="newer words", kind="update", outcome=["revived"])
+    story.leased(fence=2, attempts=1)
+    story.asked("complete", 2, ["completed"])
+    story.left(fence=2, attempts=1)
+    story.entity["observations"] = ["newer words"]
+    story.entity["embedding"] = vector_of(memento_text(story.entity))
+    story.entity["chaos_writes"].append(f"{JOB}:2:1")
+
+
+def cancelled(story: Story) -> None:
+    """An operator has stopped the job before it was done."""
+    story.events = story.events[:1]
+    story.add("cancel", phase=ERROR, id=JOB, uid="ada", version=1)
+    story.left(fence=0, attempts=0, status="cancelled", labels=["EmbedJob", "EmbedCancelled"])
+    del story.entity["embedding"], story.entity["chaos_writes"]
+
+
+def killed_after_its_release(story: Story) -> None:
+    """Nobody knows whether the second lease was refunded: it was."""
+    story.events = story.events[:1]
+    story.leased(fence=1, attempts=1)
+    story.asked("release", 1, None)
+    story.leased(fence=2, attempts=1)
+    story.asked("complete", 2, ["completed"])
+    story.left(fence=2, attempts=1)
+    story.entity["chaos_writes"] = [f"{JOB}:2:1"]
+
+
+def gave_back_all_it_held_after_an_outage(story: Story) -> None:
+    """It heard how many jobs it gave back, but not which: this one was among them."""
+    story.events = story.events[:1]
+    story.leased(fence=1, attempts=1)
+    story.add("release_owner", owner="drain")
+    story.leased(fence=2, attempts=1)
+    story.asked("complete", 2, ["completed"])
+    story.left(fence=2, attempts=1)
+    story.entity["chaos_writes"] = [f"{JOB}:2:1"]
+
+
+def killed_before_it_knew_of_its_lease(story: Story) -> None:
+    """Fence 1 was given out, but nobody has said so."""
+    story.events = story.events[:1]
+    story.leased(fence=2, attempts=2)
+    story.asked("complete", 2, ["completed"])
+    story.left(fence=2, attempts=2)
+    story.entity["chaos_writes"] = [f"{JOB}:2:1"]
+
+
+def cleaned_up(story: Story) -> None:
+    """The retention is over; the vector stays."""
+    story.purged.append(story.jobs.pop())
+
+
+def recovered_after_an_outage(story: Story) -> None:
+    """Nobody could have asked the server earlier."""
+    story.add("server", state="down")
+    story.events[-1]["at"] = UNTIL
+    story.add("server", state="up")
+    story.events[-1]["at"] = UNTIL + 40_000
+    story.add("blackout", since=UNTIL + 30_000, until=UNTIL + 60_000)
+    story.recovered(late=61_000)
+
+
+def lost_its_last_attempt_to_the_harness(story: Story) -> None:
+    """It was alone, and its drain was killed by nobody's text."""
+    story.events = story.events[:1]
+    for attempt in (1, 2, 3):
+        story.leased(fence=attempt, attempts=attempt)
+    story.recovered(late=1, status="failed")
+    labels = ["EmbedJob", "EmbedFailed"]
+    story.left(fence=3, attempts=3, status="failed", labels=labels)
+    del story.entity["embedding"], story.entity["chaos_writes"]
+
+
+def deleted(story: Story) -> None:
+    """The entity is gone; the job tells that it once was."""
+    story.written(kind="delete", outcome=None)
+    story.entities.clear()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        revived,
+        cancelled,
+        killed_after_its_release,
+        gave_back_all_it_held_after_an_outage,
+        killed_before_it_knew_of_its_lease,
+        cleaned_up,
+        recovered_after_an_outage,
+        lost_its_last_attempt_to_the_harness,
+        deleted,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_what_may_happen_is_no_violation(change: Change) -> None:
+    story = Story()
+
+    change(story)
+
+    assert story.violations() == set()

@@ -1,0 +1,122 @@
+"""Users of the graph: they create, change and delete entities, each write together with its job."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, LiteralString
+
+from neo4j import AsyncManagedTransaction, unit_of_work
+from neo4j.exceptions import DriverError, Neo4jError
+
+from embed_pipeline.domain.job import NewJob
+from embed_pipeline.domain.lifecycle import EnqueueOutcome
+from embed_pipeline.domain.text import memento_text, text_hash
+from embed_pipeline.store.queue import Queue
+from tests.proof.chaos.history import ANSWER, ERROR, Log
+from tests.proof.chaos.plan import TRANSACTION_TIMEOUT
+from tests.proof.chaos.texts import MODEL
+
+BATCH: Final = 20
+RECENT: Final = 40
+PUT: Final[LiteralString] = """
+UNWIND $rows AS row
+MERGE (entity:Entity {name: row.uid})
+SET entity.entityType = 'chaos', entity.observations = [row.text], entity.version = row.version
+"""
+DELETE: Final[LiteralString] = (
+    "UNWIND $rows AS row MATCH (e:Entity {name: row.uid}) DETACH DELETE e"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an entity is to be after a write."""
+
+    uid: str
+    version: int
+    text: str
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {"uid": self.uid, "version": self.version, "text": self.text}
+
+    @property
+    def job(self) -> NewJob:
+        rendered = memento_text(
+            {"name": self.uid, "entityType": "chaos", "observations": [self.text]}
+        )
+        return NewJob(self.uid, MODEL, self.version, text_hash=text_hash(rendered))
+
+
+@dataclass
+class Writer:
+    """Repeats each write until it is acknowledged; until then nobody knows."""
+
+    name: str
+    queue: Queue
+    log: Log
+    chance: random.Random
+    living: dict[str, Written] = field(default_factory=dict)
+    created: int = 0
+
+    async def create(self, count: int) -> None:
+        """Make entities, and their jobs, in one transaction."""
+        first, self.created = self.created, self.created + count
+        rows = [
+            Written(f"{self.name}{number}", 1, f"first words of {number}")
+            for number in range(first, self.created)
+        ]
+        await self._put(rows, kind="create")
+        self.living.update((row.uid, row) for row in rows)
+
+    async def create_special(self, uid: str, text: str) -> None:
+        """Make an entity that nobody changes."""
+        await self._put([Written(uid, 1, text)], kind="create")
+
+    async def update(self) -> None:
+        """Change a text, half of the time with a new version."""
+        # Half of them while the first text is still waiting, or just being embedded.
+        everybody = list(self.living.values())
+        before = self.chance.choice(everybody[-RECENT if self.chance.random() < 0.5 else 0 :])
+        version = before.version + self.chance.randint(0, 1)
+        after = Written(before.uid, version, f"other words {self.chance.getrandbits(64):x}")
+        await self._put([after], kind="update")
+        self.living[after.uid] = after
+
+    async def delete(self) -> None:
+        """Remove an entity; its jobs stay."""
+        gone = self.living.pop(self.chance.choice(list(self.living)))
+
+        async def work(tx: AsyncManagedTransaction) -> None:
+            await tx.run(DELETE, rows=[gone.row])
+
+        await self._until_acknowledged("delete", [gone], work)
+
+    async def _put(self, rows: Sequence[Written], *, kind: str) -> None:
+        async def work(tx: AsyncManagedTransaction) -> list[EnqueueOutcome]:
+            await tx.run(PUT, rows=[row.row for row in rows])
+            return await self.queue.admin.enqueue_in(tx, [row.job for row in rows])
+
+        await self._until_acknowledged(kind, rows, work)
+
+    async def _until_acknowledged(
+        self,
+        kind: str,
+        rows: Sequence[Written],
+        work: Callable[[AsyncManagedTransaction], Awaitable[Any]],
+    ) -> None:
+        seconds = TRANSACTION_TIMEOUT.total_seconds()
+        bounded = unit_of_work(timeout=seconds)(work)
+        facts = {"kind": kind, "rows": [row.row for row in rows]}
+        while True:
+            try:
+                async with asyncio.timeout(2 * seconds):
+                    async with self.queue.database.driver.session() as session:
+                        outcomes = await session.execute_write(bounded)
+            except (DriverError, Neo4jError, OSError, TimeoutError) as error:
+                self.log("write", phase=ERROR, error=type(error).__name__, **facts)
+                await asyncio.sleep(0.5)
+            else:
+                self.log("write", phase=ANSWER, outcome=outcomes, **facts)
+                return

