@@ -5,7 +5,6 @@ The settings are checked first: a wrong one stops the code location with the sam
 """
 
 import logging
-from datetime import timedelta
 
 import dagster as dg
 
@@ -66,7 +65,7 @@ def _drains() -> dg.Definitions:
 def _everything_else() -> dg.Definitions:
     """What a deployment has once."""
     queue = settings.queue
-    metrics_interval = timedelta(milliseconds=settings.metrics_interval_ms)
+    metrics_interval = settings.metrics_interval
     history, quality = history_asset(queue), quality_asset(queue)
     return dg.Definitions(
         assets=[
@@ -105,10 +104,10 @@ def _everything_else() -> dg.Definitions:
             hourly_retry,
         ],
         sensors=[
-            recovery_sensor(timedelta(milliseconds=settings.recovery_interval_ms)),
+            recovery_sensor(settings.recovery_interval),
             upstream_sensor(queue),
             metrics_sensor(metrics_interval, queue),
-            reconcile_sensor(timedelta(milliseconds=settings.reconcile_interval_ms), queue),
+            reconcile_sensor(settings.reconcile_interval, queue),
         ],
     )
 

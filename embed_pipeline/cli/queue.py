@@ -91,7 +91,7 @@ def status(
     rows, settings = table(), as_set
     if settings.queue != DEFAULT_QUEUE:
         rows.add_row("Name", settings.queue)
-    interval = timedelta(milliseconds=settings.recovery_interval_ms)
+    interval = settings.recovery_interval
     for name, value in status_rows(metrics, interval):
         rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
     if differs:

@@ -53,7 +53,7 @@ def _take_back(instance: dg.DagsterInstance, neo4j: Neo4jResource, run: dg.Dagst
     have killed the worker. A canceled one has usually given everything back itself, unless the
     cancellation was forced or the process did not react.
     """
-    if not neo4j.settings.recovery_interval_ms:
+    if not neo4j.settings.recovery_interval:
         return RECOVERY_IS_OFF
     if run.status is dg.DagsterRunStatus.FAILURE:
         found = neo4j.with_queues(lambda queue, _: queue.admin.recover_owner(run.run_id))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from embed_pipeline.settings import Settings, warnings
+from embed_pipeline.settings.types import written
 
 
 class Mark(StrEnum):
@@ -32,7 +33,8 @@ def examine_settings(settings: Settings) -> list[Finding]:
     """What the settings say, and what about them is hardly meant."""
     limit = "no rate limit"
     if settings.is_rate_limited:
-        limit = f"{settings.rate_limit_requests} requests per {settings.rate_limit_interval_ms} ms"
+        interval = written(settings.rate_limit_interval)
+        limit = f"{settings.rate_limit_requests} requests per {interval} ms"
     if settings.tokens_per_minute is not None:
         limit += f", {settings.tokens_per_minute} tokens per minute"
     good = Finding(

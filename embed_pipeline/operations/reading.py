@@ -37,7 +37,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
     scan = ScanPace()
     if state.problem is None:
         queue = wiring.queue_on(driver, settings)
-        window = timedelta(milliseconds=settings.metrics_interval_ms)
+        window = settings.metrics_interval
         metrics = await read_metrics(queue, settings, window=window)
         refusal = await queue.identity.refusal()
         quality = await last_quality(queue, settings.model)
@@ -77,11 +77,11 @@ async def examine_everything(driver: Driver, settings: Settings) -> tuple[Readin
 def objectives(settings: Settings) -> Objectives:
     """What this deployment has set itself."""
     return Objectives(
-        recovery_interval=timedelta(milliseconds=settings.recovery_interval_ms),
-        reconcile_interval=timedelta(milliseconds=settings.reconcile_interval_ms),
+        recovery_interval=settings.recovery_interval,
+        reconcile_interval=settings.reconcile_interval,
         # Of all states together, so the longest.
         retention=max(settings.retention.values()),
-        oldest_pending=timedelta(milliseconds=settings.objective_age_ms),
+        oldest_pending=settings.objective_age,
         failed_percent=settings.objective_failed_percent,
         coverage_percent=settings.objective_coverage_percent,
     )
@@ -111,7 +111,7 @@ class Arrival:
 async def how_jobs_appear(queue: Queue, settings: Settings) -> Arrival:
     """Look whether the trigger is active; without it the scan is what finds entities."""
     trigger = await queue.triggers(settings.model).inspect()
-    return arrival(trigger, timedelta(milliseconds=settings.reconcile_interval_ms))
+    return arrival(trigger, settings.reconcile_interval)
 
 
 def arrival(trigger: TriggerState, interval: timedelta) -> Arrival:

@@ -28,6 +28,7 @@ from embed_pipeline.operations.following import live_settings
 from embed_pipeline.paths import dagster_home, neo4j_home
 from embed_pipeline.settings import Settings, load_settings
 from embed_pipeline.settings.secrets import is_secret, without_secrets
+from embed_pipeline.settings.types import written
 from embed_pipeline.store import server_info
 from embed_pipeline.store.connection import Driver, connected
 
@@ -92,7 +93,7 @@ async def parts() -> AsyncIterator[tuple[str, str]]:
 def _values(settings: Settings) -> Iterator[str]:
     for name, field in Settings.model_fields.items():
         value = getattr(settings, name)
-        shown = "not set" if value is None else "set" if is_secret(field) else value
+        shown = "not set" if value is None else "set" if is_secret(field) else written(value)
         # No "=": the redactor would take what follows a name like that for a secret.
         yield f"{_variable(field.validation_alias, name)} {shown}"
 

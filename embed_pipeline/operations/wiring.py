@@ -195,7 +195,7 @@ def rate_limits(settings: Settings) -> RateLimits:
     tokens = settings.tokens_per_minute
     if settings.is_rate_limited:
         # Tokens of a minute in an interval that may be longer: fewer than allowed, never more.
-        interval = timedelta(milliseconds=settings.rate_limit_interval_ms)
+        interval = settings.rate_limit_interval
         return RateLimits(settings.rate_limit_requests, interval, tokens)
     return replace(UNLIMITED, tokens=tokens)
 
@@ -211,9 +211,9 @@ def drain_options(settings: Settings) -> DrainOptions:
     return DrainOptions(
         lease=settings.lease,
         heartbeat=settings.heartbeat,
-        job_timeout=timedelta(milliseconds=settings.job_timeout_ms),
-        grace=timedelta(milliseconds=settings.stop_grace_ms),
-        recovery_interval=timedelta(milliseconds=settings.recovery_interval_ms),
+        job_timeout=settings.job_timeout,
+        grace=settings.stop_grace,
+        recovery_interval=settings.recovery_interval,
         recovery_grace=settings.recovery_grace,
         tokens_per_request=settings.tokens_per_request,
     )

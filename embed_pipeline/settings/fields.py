@@ -15,8 +15,10 @@ from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
 from embed_pipeline.domain.queue_name import ALLOWED_QUEUE, DEFAULT_QUEUE, QUEUE_NAME
 from embed_pipeline.paths import local_connection_file
 from embed_pipeline.settings.types import (
-    DAY_MS,
+    DAY,
+    MILLISECOND,
     ApiKey,
+    Milliseconds,
     Neo4jUri,
     ProviderUrl,
     Secret,
@@ -119,13 +121,13 @@ class QueueSettings(BaseSettings):
         ge=1,
         le=1_000_000,
     )
-    rate_limit_interval_ms: WholeNumber = setting(
+    rate_limit_interval: Milliseconds = setting(
         "EMBEDDING_RATE_LIMIT_INTERVAL",
         "Interval of the rate limit in milliseconds.",
         "milliseconds, from 1 to 86400000 (a day)",
-        60_000,
-        ge=1,
-        le=DAY_MS,
+        timedelta(minutes=1),
+        ge=MILLISECOND,
+        le=DAY,
     )
     tokens_per_minute: WholeNumber | None = setting(
         "EMBEDDING_TOKENS_PER_MINUTE",
@@ -157,48 +159,48 @@ class QueueSettings(BaseSettings):
         ge=7,
         le=30,
     )
-    recovery_interval_ms: WholeNumber = setting(
+    recovery_interval: Milliseconds = setting(
         "EMBED_JOB_RECOVERY_INTERVAL",
         "Milliseconds between two recoveries of expired leases; 0 turns recovery off.",
         "0 (off) or milliseconds up to 86400000 (a day)",
-        60_000,
-        ge=0,
-        le=DAY_MS,
+        timedelta(minutes=1),
+        ge=timedelta(0),
+        le=DAY,
     )
-    recovery_grace_ms: WholeNumber = setting(
+    recovery_grace: Milliseconds = setting(
         "EMBED_JOB_RECOVERY_GRACE_MS",
         "Milliseconds that recovery waits after a lease has expired.",
         "milliseconds from 0 to 86400000 (a day)",
-        0,
-        ge=0,
-        le=DAY_MS,
+        timedelta(0),
+        ge=timedelta(0),
+        le=DAY,
     )
     preset: Literal["development", "production", "high-reliability"] | None = setting(
         "EMBED_JOB_PRESET",
         "Heartbeat and lease by name; the two variables below win over it.",
         ", ".join(PRESETS),
     )
-    lock_duration_ms: WholeNumber | None = setting(
+    own_lease: Milliseconds | None = setting(
         "EMBED_JOB_LOCK_DURATION_MS",
         "Milliseconds that a lease lasts without a heartbeat (300000 if empty).",
         "milliseconds from 1000 to 3600000 (an hour)",
-        ge=1_000,
-        le=LONGEST_LEASE // timedelta(milliseconds=1),
+        ge=timedelta(seconds=1),
+        le=LONGEST_LEASE,
     )
-    heartbeat_interval_ms: WholeNumber | None = setting(
+    own_heartbeat: Milliseconds | None = setting(
         "EMBED_JOB_HEARTBEAT_INTERVAL_MS",
         "Milliseconds between two heartbeats (a third of the lease if empty).",
         "milliseconds from 100 up to half of the lease",
-        ge=100,
-        le=DAY_MS,
+        ge=timedelta(milliseconds=100),
+        le=DAY,
     )
-    job_timeout_ms: WholeNumber = setting(
+    job_timeout: Milliseconds = setting(
         "EMBED_JOB_TIMEOUT_MS",
         "Milliseconds that the work on one job may take, however alive its worker is.",
         "milliseconds from 1000 to 86400000 (a day)",
-        600_000,
-        ge=1_000,
-        le=DAY_MS,
+        timedelta(minutes=10),
+        ge=timedelta(seconds=1),
+        le=DAY,
     )
     chosen_max_attempts: WholeNumber | None = setting(
         "EMBED_JOB_MAX_ATTEMPTS",
@@ -268,21 +270,16 @@ class QueueSettings(BaseSettings):
     @property
     def lease(self) -> timedelta:
         """How long a lease lasts without a heartbeat."""
-        if self.lock_duration_ms is not None:
-            return timedelta(milliseconds=self.lock_duration_ms)
+        if self.own_lease is not None:
+            return self.own_lease
         return PRESETS[self.preset][1] if self.preset else DEFAULT_LEASE
 
     @property
     def heartbeat(self) -> timedelta:
         """Time between two heartbeats."""
-        if self.heartbeat_interval_ms is not None:
-            return timedelta(milliseconds=self.heartbeat_interval_ms)
+        if self.own_heartbeat is not None:
+            return self.own_heartbeat
         return PRESETS[self.preset][0] if self.preset else self.lease / 3
-
-    @property
-    def recovery_grace(self) -> timedelta:
-        """How long after its expiry a lease is left alone."""
-        return timedelta(milliseconds=self.recovery_grace_ms)
 
     @property
     def max_attempts(self) -> int:

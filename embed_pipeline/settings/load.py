@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from embed_pipeline.settings.addresses import is_plaintext_bolt
 from embed_pipeline.settings.operations import Settings
 from embed_pipeline.settings.precedence import precedence_warnings
 from embed_pipeline.settings.secrets import is_secret, variables, without_secrets
-from embed_pipeline.settings.types import MINUTE_MS
+from embed_pipeline.settings.types import written
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.identity import Embedding
@@ -33,6 +34,7 @@ COMMAND_LINE_PREFIX: Final = "EMBED_PIPELINE_"
 """Variables of the command line: where data lives, which port the bundled server takes."""
 RETENTION_EXAMPLE: Final = 14
 LONGEST_SHOWN: Final = 200  # characters of a wrong value
+MINUTE: Final = timedelta(minutes=1)
 UNVERIFIED: Final = (
     "it encrypts, but does not verify whose certificate it is, so that whoever answers in the "
     "server's place can read and change everything, the password too"
@@ -131,21 +133,21 @@ def _problem(variable: int | str, value: object, kind: str) -> Problem:
             f"{name} (value not shown) holds a user or password; it must be {allowed}. Secrets "
             f"belong into the other {service}_… variables.",
         )
-    hint = _did_you_mean_seconds(name, value)
+    hint = _did_you_mean_seconds(name, written(value))
     return Problem(frozenset({name}), f"{name} is {_shown(value)}; it must be {allowed}.{hint}")
 
 
 def _shown(value: object) -> str:
     # A key may have got into the wrong variable.
-    text = without_secrets(str(value))
+    text = without_secrets(written(value))
     return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")
 
 
-def _did_you_mean_seconds(variable: str, value: object) -> str:
+def _did_you_mean_seconds(variable: str, value: str) -> str:
     is_time = variable.endswith(("_MS", "_INTERVAL"))
-    if not is_time or not str(value).isdecimal() or not 0 < int(str(value)) < 1_000:
+    if not is_time or not value.isdecimal() or not 0 < int(value) < 1_000:
         return ""
-    return f" Did you mean {int(str(value)) * 1_000} ({value} seconds)?"
+    return f" Did you mean {int(value) * 1_000} ({value} seconds)?"
 
 
 def _stand_ins(problems: list[Problem]) -> dict[str, Any]:
@@ -161,17 +163,17 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
     """Values that are fine one by one and not together."""
     if settings.heartbeat > settings.lease / 2:
         preset = f" (preset {settings.preset})" if settings.preset else ""
+        heartbeat, lease = written(settings.heartbeat), written(settings.lease)
         yield Problem(
             frozenset({"EMBED_JOB_HEARTBEAT_INTERVAL_MS", "EMBED_JOB_LOCK_DURATION_MS"}),
-            f"EMBED_JOB_HEARTBEAT_INTERVAL_MS is {_ms(settings.heartbeat)}{preset}; it must be at "
-            f"most half of EMBED_JOB_LOCK_DURATION_MS, which is {_ms(settings.lease)}, or one "
-            "missed beat loses the lease.",
+            f"EMBED_JOB_HEARTBEAT_INTERVAL_MS is {heartbeat}{preset}; it must be at most half of "
+            f"EMBED_JOB_LOCK_DURATION_MS, which is {lease}, or one missed beat loses the lease.",
         )
-    if settings.tokens_per_minute is not None and settings.rate_limit_interval_ms < MINUTE_MS:
+    if settings.tokens_per_minute is not None and settings.rate_limit_interval < MINUTE:
         yield Problem(
             frozenset({"EMBEDDING_TOKENS_PER_MINUTE", "EMBEDDING_RATE_LIMIT_INTERVAL"}),
-            f"EMBEDDING_RATE_LIMIT_INTERVAL is {settings.rate_limit_interval_ms}; with "
-            f"EMBEDDING_TOKENS_PER_MINUTE it must be at least {MINUTE_MS}, because both are "
+            f"EMBEDDING_RATE_LIMIT_INTERVAL is {written(settings.rate_limit_interval)}; with "
+            f"EMBEDDING_TOKENS_PER_MINUTE it must be at least {written(MINUTE)}, because both are "
             "counted in one window: set 60000 and the requests of a minute.",
         )
     attempts, retries = settings.chosen_max_attempts, settings.chosen_max_retries
@@ -259,20 +261,20 @@ def _warnings(settings: Settings) -> Iterator[str]:
         )
     if (settings.own_neo4j_uri or "").partition("://")[0].endswith("+ssc"):
         yield f"NEO4J_URI has +ssc: {UNVERIFIED}. +s verifies the certificate."
-    if settings.recovery_interval_ms == 0:
+    if not settings.recovery_interval:
         yield (
             "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF at startup, periodically, in drains "
             "and after failed Dagster runs. Jobs of dead workers stay locked until you run "
             "`embed-pipeline recover`."
         )
-    elif settings.recovery_interval_ms > _ms(settings.lease):
-        worst = (settings.recovery_interval_ms + _ms(settings.lease)) // 1_000
+    elif settings.recovery_interval > settings.lease:
+        worst = settings.recovery_interval + settings.lease
         yield (
             f"EMBED_JOB_RECOVERY_INTERVAL is longer than a lease: a dead worker's jobs may "
-            f"wait {worst} seconds."
+            f"wait {worst.total_seconds():.0f} seconds."
         )
     for field_name, field in Settings.model_fields.items():
-        name, value = str(field.validation_alias), getattr(settings, field_name)
+        name, value = str(field.validation_alias), written(getattr(settings, field_name))
         if hint := _did_you_mean_seconds(name, value):
             yield f"{name} is {value} milliseconds.{hint}"
 
@@ -294,7 +296,3 @@ def _listing(problems: list[Problem], env_file: Path | None) -> str:
     lines = "\n".join(f"  - {p.message}" for p in problems)
     where = f"the environment or in {env_file.name}" if env_file else "the call or the environment"
     return f"{count} wrong:\n{lines}\nSet them in {where}."
-
-
-def _ms(duration: Any) -> int:
-    return round(duration.total_seconds() * 1_000)

@@ -8,7 +8,7 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.paths import project_dir, state_dir
 from embed_pipeline.settings.spending import SpendingSettings
-from embed_pipeline.settings.types import DAY_MS, WholeNumber, setting
+from embed_pipeline.settings.types import DAY, Milliseconds, WholeNumber, setting
 
 
 class Settings(SpendingSettings):
@@ -28,13 +28,13 @@ class Settings(SpendingSettings):
         ge=1,
         le=1_000,
     )
-    stop_grace_ms: WholeNumber = setting(
+    stop_grace: Milliseconds = setting(
         "EMBED_JOB_STOP_GRACE_MS",
         "Milliseconds that requests in flight may go on after a drain is told to stop.",
         "milliseconds from 0 to 240000 (4 minutes; the run of a drain is ended after 5)",
-        30_000,
-        ge=0,
-        le=240_000,
+        timedelta(seconds=30),
+        ge=timedelta(0),
+        le=timedelta(minutes=4),
     )
     retention_days_completed: WholeNumber | None = setting(
         "EMBED_JOB_RETENTION_DAYS_COMPLETED",
@@ -57,21 +57,21 @@ class Settings(SpendingSettings):
         ge=7,
         le=30,
     )
-    metrics_interval_ms: WholeNumber = setting(
+    metrics_interval: Milliseconds = setting(
         "EMBED_METRICS_INTERVAL",
         "Milliseconds between two readings of the queue metrics.",
         "milliseconds from 5000 to 86400000 (a day)",
-        60_000,
-        ge=5_000,
-        le=DAY_MS,
+        timedelta(minutes=1),
+        ge=timedelta(seconds=5),
+        le=DAY,
     )
-    reconcile_interval_ms: WholeNumber = setting(
+    reconcile_interval: Milliseconds = setting(
         "EMBED_RECONCILE_INTERVAL",
         "Milliseconds between two scans of all entities; 0 turns the scan off.",
         "0 (off) or milliseconds up to 86400000 (a day)",
-        60_000,
-        ge=0,
-        le=DAY_MS,
+        timedelta(minutes=1),
+        ge=timedelta(0),
+        le=DAY,
     )
     run_retention_days: WholeNumber = setting(
         "EMBED_RUN_RETENTION_DAYS",
@@ -87,13 +87,13 @@ class Settings(SpendingSettings):
         "a folder, or an address such as s3://bucket/folder without user and password",
         pattern=r"^[^\s@]+$",
     )
-    objective_age_ms: WholeNumber = setting(
+    objective_age: Milliseconds = setting(
         "EMBED_OBJECTIVE_AGE_MS",
         "Milliseconds that the oldest job may wait before a check warns.",
         "milliseconds from 1000 to 2592000000 (30 days)",
-        900_000,
-        ge=1_000,
-        le=30 * DAY_MS,
+        timedelta(minutes=15),
+        ge=timedelta(seconds=1),
+        le=30 * DAY,
     )
     objective_failed_percent: WholeNumber = setting(
         "EMBED_OBJECTIVE_FAILED_PERCENT",

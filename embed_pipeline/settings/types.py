@@ -1,6 +1,7 @@
 """How a value is read from text, strictly: a value that looks right is right."""
 
 import re
+from datetime import timedelta
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -9,8 +10,9 @@ from embed_pipeline.domain.entity import is_name, template_names
 from embed_pipeline.domain.neo4j_uri import is_neo4j_uri
 from embed_pipeline.settings.addresses import is_provider_url
 
-DAY_MS: Final = 86_400_000
-MINUTE_MS: Final = 60_000
+DAY: Final = timedelta(days=1)
+MILLISECOND: Final = timedelta(milliseconds=1)
+LONGEST: Final = timedelta(days=365_000)
 
 
 def _whole_number(value: object) -> object:
@@ -18,6 +20,15 @@ def _whole_number(value: object) -> object:
     if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,12}", value, re.ASCII):
         raise ValueError("not a whole number")
     return value
+
+
+def _milliseconds(value: object) -> object:
+    if not isinstance(value, (str, int)):
+        return value
+    number = int(str(_whole_number(value)))
+    if abs(number) > LONGEST // MILLISECOND:
+        raise ValueError("longer than anything lasts")
+    return number * MILLISECOND
 
 
 def _amount(value: object) -> object:
@@ -69,6 +80,8 @@ def _key(value: SecretStr) -> SecretStr:
 
 
 WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
+Milliseconds = Annotated[timedelta, BeforeValidator(_milliseconds)]
+"""Milliseconds in a variable, a duration for everybody else."""
 Amount = Annotated[float, BeforeValidator(_amount)]
 Neo4jUri = Annotated[str, AfterValidator(_neo4j_uri)]
 ProviderUrl = Annotated[str, AfterValidator(_provider_url)]
@@ -76,6 +89,11 @@ Name = Annotated[str, AfterValidator(_name)]
 Template = Annotated[str, AfterValidator(_template)]
 Secret = Annotated[SecretStr, BeforeValidator(_stripped)]
 ApiKey = Annotated[SecretStr, BeforeValidator(_stripped), AfterValidator(_key)]
+
+
+def written(value: object) -> str:
+    """A value as it stands in a variable."""
+    return str(value // MILLISECOND if isinstance(value, timedelta) else value)
 
 
 def setting(variable: str, purpose: str, allowed: str, default: Any = None, **bounds: Any) -> Any:

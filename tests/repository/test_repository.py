@@ -13,6 +13,7 @@ from embed_pipeline.cli.app import app
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.settings import load_settings
 from embed_pipeline.settings.load import variables
+from embed_pipeline.settings.types import written
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +71,8 @@ def test_the_example_lists_the_setting_with_its_purpose_and_default(variable: st
         # The one choice of the first hour; the default stays what the requirements say.
         assert lines[at] == "EMBEDDING_PROVIDER=${EMBEDDING_PROVIDER:-local}"
     elif not field.is_required():
-        assert lines[at] == f"#{variable}={'' if field.default is None else field.default}"
+        default = "" if field.default is None else written(field.default)
+        assert lines[at] == f"#{variable}={default}"
 
 
 def test_the_example_lists_nothing_else() -> None:

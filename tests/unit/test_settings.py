@@ -19,6 +19,9 @@ def _only_what_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RETENTION, "14")
 
 
+MINUTE = timedelta(minutes=1)
+
+
 def load(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -34,13 +37,13 @@ def refusal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
 def test_defaults_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch)
 
-    assert (settings.rate_limit_requests, settings.rate_limit_interval_ms) == (20, 60_000)
-    assert (settings.recovery_interval_ms, settings.recovery_grace_ms) == (60_000, 0)
+    assert (settings.rate_limit_requests, settings.rate_limit_interval) == (20, MINUTE)
+    assert (settings.recovery_interval, settings.recovery_grace) == (MINUTE, timedelta(0))
     assert (settings.lease, settings.heartbeat) == (timedelta(minutes=5), timedelta(seconds=100))
     assert settings.max_attempts == 3
     assert (settings.drains_at_once, settings.run_retention_days) == (2, 14)
-    assert (settings.metrics_interval_ms, settings.reconcile_interval_ms) == (60_000, 60_000)
-    assert settings.objective_age_ms == 900_000
+    assert (settings.metrics_interval, settings.reconcile_interval) == (MINUTE, MINUTE)
+    assert settings.objective_age == 15 * MINUTE
     assert (settings.objective_failed_percent, settings.objective_coverage_percent) == (1, 95)
     assert settings.neo4j_uri == "bolt://127.0.0.1:7687"
     assert settings.uses_bundled_server
@@ -180,7 +183,7 @@ def test_m87_tokens_of_a_minute_need_a_window_of_one(monkeypatch: pytest.MonkeyP
 def test_m4_interval_0_is_accepted_and_said_aloud_once(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch, EMBED_JOB_RECOVERY_INTERVAL="0", OPENAI_API_KEY="k")
 
-    assert settings.recovery_interval_ms == 0
+    assert settings.recovery_interval == timedelta(0)
     [warning] = warnings(settings)
     assert "EMBED_JOB_RECOVERY_INTERVAL is 0: recovery is OFF" in warning
     assert "at startup, periodically, in drains and after failed Dagster runs" in warning
