@@ -11,7 +11,7 @@ from typing import Final
 import dagster as dg
 
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import REPOSITORY_TAG
+from embed_pipeline.defs.runs import repository_of_run
 from embed_pipeline.domain.fairness import SUSPECTS_AT_ONCE
 from embed_pipeline.domain.job import JobStatus, run_id_of
 from embed_pipeline.domain.results import RecoveredJob
@@ -38,7 +38,7 @@ def take_back(
     said = []
     for run_id in dict.fromkeys(map(run_id_of, holders)):
         run = instance.get_run_by_id(run_id)
-        if run is None or (repository and run.tags.get(REPOSITORY_TAG) != repository):
+        if run is None or (repository and repository_of_run(run) != repository):
             continue
         if ending := ENDINGS.get(run.status):
             said.append(f"drain {run_id} {ending}: {_take_back(instance, neo4j, run)}")

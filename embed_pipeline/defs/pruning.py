@@ -16,7 +16,7 @@ from pydantic import Field
 from embed_pipeline.defs.border import op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG
+from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG, repository_of_run
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.forgetting import Forgotten, forget, last_day_kept, old_readings
 
@@ -128,7 +128,7 @@ def repository_of(instance: dg.DagsterInstance, log_key: Sequence[str] | None) -
 @op
 def prune_runs(context: dg.OpExecutionContext, config: PruneConfig, neo4j: Neo4jResource) -> None:
     """Delete old runs with their logs, readings that are exported, and logs of gone ticks."""
-    instance, repository = context.instance, context.run.tags.get(REPOSITORY_TAG)
+    instance, repository = context.instance, repository_of_run(context.run)
     if repository is None:
         raise dg.Failure(
             "nothing was deleted: this run does not say which code location it is from, so the "

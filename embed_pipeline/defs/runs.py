@@ -22,7 +22,7 @@ QUEUE_TAG: Final = "embed_pipeline/queue"
 WORKER_TAG: Final = "embed_pipeline/worker"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
 REPOSITORY_TAG: Final = ".dagster/repository"
-"""Dagster marks every run with it: repository@location."""
+"""Dagster stores it with every run: repository@location. Ask ``repository_of_run``."""
 
 UNDER_WAY: Final = (
     dg.DagsterRunStatus.QUEUED,
@@ -69,6 +69,14 @@ def _drains(statuses: Iterable[dg.DagsterRunStatus], repository: str | None) -> 
     own = {REPOSITORY_TAG: repository} if repository else {}
     # By tag: materializing the embeddings is a drain too.
     return dg.RunsFilter(statuses=list(statuses), tags={DRAIN_TAG: "true", **own})
+
+
+def repository_of_run(run: dg.DagsterRun) -> str | None:
+    """The code location of a run; unknown of one that no daemon or web server has launched.
+
+    Dagster adds the tag where it stores a run, and leaves it out of the tags that it reads back.
+    """
+    return run.tags_for_storage().get(REPOSITORY_TAG)
 
 
 def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -> list[str]:

@@ -26,6 +26,7 @@ from embed_pipeline.defs.pruning import PRUNED, TICKING, old_runs, repository_of
 from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG
 from tests.defs.conftest import Deployment, fresh_definitions
 from tests.support.dagster_results import figures
+from tests.support.origins import origin_at
 
 Status = dg.DagsterRunStatus
 METRICS = dg.AssetKey("embed_queue_metrics")
@@ -49,8 +50,11 @@ def run_that(
     repository: str = OWN,
 ) -> str:
     """A run with events that came to this end so long ago; None if it is still under way."""
-    tags = {REPOSITORY_TAG: repository}
-    run = instance.add_run(dg.DagsterRun(job_name=job, run_id=str(uuid.uuid4()), tags=tags))
+    run = instance.add_run(
+        dg.DagsterRun(
+            job_name=job, run_id=str(uuid.uuid4()), remote_job_origin=origin_at(repository, job)
+        )
+    )
     with freeze_time(datetime.now(UTC) - timedelta(days=days_ago)):
         match ended:
             case Status.FAILURE:
@@ -116,7 +120,7 @@ def forget(instance: dg.DagsterInstance, tick: InstigatorTick) -> None:
 
 
 async def prune(deployment: Deployment, **config: object) -> dg.ExecuteInProcessResult:
-    """Launch the job as Dagster does, which marks every run with the place that it is from."""
+    """Launch the job; in process nothing has an origin, so that a tag stands for it."""
     return await deployment.run("prune_old_runs", config, tags={REPOSITORY_TAG: OWN})
 
 

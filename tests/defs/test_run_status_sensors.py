@@ -5,10 +5,11 @@ from collections.abc import Callable
 import dagster as dg
 import pytest
 
-from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, REPOSITORY_TAG
+from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.operations.wiring import owner_of
 from tests.defs.conftest import Deployment, SensorUnderTest
+from tests.support.origins import origin_at
 
 Status = dg.DagsterRunStatus
 ENDINGS = pytest.mark.parametrize("ending", [Status.FAILURE, Status.CANCELED])
@@ -156,10 +157,10 @@ async def test_a_drain_under_way_keeps_what_it_holds(
 async def test_m96_the_runs_of_another_code_location_are_its_own_business(
     deployment: Deployment, backlog: SensorUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = dg.DagsterRun(
-        job_name=DRAIN_JOB, status=Status.FAILURE, tags={REPOSITORY_TAG: "__repository__@there"}
+    origin = origin_at("__repository__@there", DRAIN_JOB)
+    run = deployment.instance.add_run(
+        dg.DagsterRun(job_name=DRAIN_JOB, status=Status.FAILURE, remote_job_origin=origin)
     )
-    deployment.instance.add_run(run)
     await deployment.queue.leased("ada", owner=owner_of(run.run_id))
     where = "embed_pipeline.defs.sensors._repository"
     monkeypatch.setattr(where, lambda _: "__repository__@here")

@@ -19,7 +19,6 @@ from embed_pipeline.defs.runs import (
     DRAIN_TAG,
     ENDED,
     MAX_RUNTIME_TAG,
-    REPOSITORY_TAG,
     UNDER_WAY,
     WORKER_TAG,
     fail_vanished,
@@ -29,6 +28,7 @@ from embed_pipeline.defs.runs import (
     worker_mark,
 )
 from embed_pipeline.domain.pacing import Drains
+from tests.support.origins import origin_at
 
 HOST = socket.gethostname()
 Status = dg.DagsterRunStatus
@@ -42,9 +42,15 @@ def add(instance: dg.DagsterInstance) -> Callable[..., dg.DagsterRun]:
         status: Status, *, job: str = DRAIN_JOB, worker: str = "", repository: str = ""
     ) -> dg.DagsterRun:
         is_drain = "true" if job == DRAIN_JOB else ""
-        wanted = {DRAIN_TAG: is_drain, WORKER_TAG: worker, REPOSITORY_TAG: repository}
+        wanted = {DRAIN_TAG: is_drain, WORKER_TAG: worker}
         tags = {name: value for name, value in wanted.items() if value}
-        run = dg.DagsterRun(job_name=job, run_id=str(uuid.uuid4()), status=status, tags=tags)
+        run = dg.DagsterRun(
+            job_name=job,
+            run_id=str(uuid.uuid4()),
+            status=status,
+            tags=tags,
+            remote_job_origin=origin_at(repository, job) if repository else None,
+        )
         return instance.add_run(run)
 
     return added

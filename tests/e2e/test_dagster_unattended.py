@@ -133,6 +133,10 @@ def test_m89_m90_materialize_embeds_and_the_start_was_one_run_of_recovery(
     )
 
 
+def test_the_run_of_the_pruning_knows_which_code_location_it_is_from(dagster: Deployment) -> None:
+    dagster.work("prune_old_runs", {"ops": {"prune_runs": {"config": {"days": 3_650}}}})
+
+
 def test_m49_a_terminated_drain_leaves_nothing_owned_and_the_next_one_goes_on(
     dagster: Deployment, provider: OpenAIServer
 ) -> None:

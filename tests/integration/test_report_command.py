@@ -60,7 +60,7 @@ async def remember(home: Path, queue: Neo4jUnderTest) -> None:
 
     def write() -> None:
         with dg.DagsterInstance.from_config(str(home)) as instance:
-            for asset, values in (("embed_queue_metrics", figures), ("entity_embeddings", drain)):
+            for asset, values in (("embed_queue_metrics", figures), ("embed_drains", drain)):
                 event = dg.AssetMaterialization(asset, metadata=dict(values))
                 instance.report_runless_asset_event(event)
 
