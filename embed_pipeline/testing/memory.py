@@ -412,6 +412,7 @@ class FakeQueue:
             tally.add(reading, found)
             if found is Coverage.CURRENT:
                 continue
+            tally.add_wanted(found, 0)
             is_lost = reading.job_status is JobStatus.COMPLETED
             wishes.append(NewJob(uid, model, entity.version, text_hash=digest, is_lost=is_lost))
         outcomes = await self.enqueue(wishes) if wishes else []

@@ -85,7 +85,7 @@ async def test_the_page_shows_what_dagster_and_the_queue_remember(
     out = project.folder / "page.html"
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     page = out.read_text()
-    assert "Yes: 0 jobs completed, 2 waiting now." in page
+    assert "Yes, but too many jobs have failed: 0 jobs completed, 2 waiting now." in page
     assert "1 job, by 1 kind of error." in page
     assert page.count('data-name="Completed">41<') == 2
     assert "<script" not in page
