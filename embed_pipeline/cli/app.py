@@ -23,7 +23,15 @@ from embed_pipeline.cli import (
     queue,
     support,
 )
-from embed_pipeline.cli.base import complaints, console, operator, safe, with_database
+from embed_pipeline.cli.base import (
+    choose,
+    complaints,
+    console,
+    each_chosen,
+    operator,
+    safe,
+    with_database,
+)
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.domain.redact import printable
 
@@ -55,6 +63,31 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(cutover.app, name="cutover")
 
 
+@app.callback()
+def _choose(
+    embedding: Annotated[
+        str | None,
+        typer.Option(
+            "--embedding",
+            metavar="NAME",
+            help="Which embedding of embeddings.yaml is meant, before or after the command; "
+            "without it, init, status and doctor are about all.",
+        ),
+    ] = None,
+) -> None:
+    choose(embedding)
+
+
+def _embedding_first(words: list[str]) -> list[str]:
+    """The words of a command with ``--embedding`` in front, where the options of all stand."""
+    end = words.index("--") if "--" in words else len(words)
+    for at, word in enumerate(words[:end]):
+        if word == "--embedding" or word.startswith("--embedding="):
+            length = 1 if "=" in word else 2
+            return [*words[at : at + length], *words[:at], *words[at + length :]]
+    return words
+
+
 def main() -> None:
     """Run the command; an expected error is a message and an exit code, never a traceback.
 
@@ -63,7 +96,7 @@ def main() -> None:
     # The driver announces each retry; what came of it is said once, by us.
     logging.getLogger("neo4j").setLevel(logging.CRITICAL)
     try:
-        app()
+        app(_embedding_first(sys.argv[1:]))
     except EmbedPipelineError as error:
         from embed_pipeline.settings.secrets import without_secrets
 
@@ -93,10 +126,10 @@ def dev(
 ) -> None:
     """Start everything on this machine: Neo4j, schema, sample graph, Dagster UI."""
     from embed_pipeline.devserver import dev as development
-    from embed_pipeline.settings import load_settings
+    from embed_pipeline.settings.embeddings import load_embeddings
 
     development.run(
-        load_settings(),
+        load_embeddings(),
         console=console,
         server=neo4j.bundled_server(bolt_port),
         port=port,
@@ -130,12 +163,16 @@ def init(
             await _set_trigger(driver, settings, install=True)
         return report
 
-    report = with_database(work)
-    for name in report.created:
-        console.print(f"  created       {name}")
-    for name in report.present:
-        console.print(f"  already there {name}")
-    console.print(f"✓ Schema version {report.version}")
+    every = each_chosen()
+    for settings in every:
+        if len(every) > 1:
+            console.print(f"[bold]{safe(settings.queue)}")
+        report = with_database(work, settings)
+        for name in report.created:
+            console.print(f"  created       {name}")
+        for name in report.present:
+            console.print(f"  already there {name}")
+        console.print(f"✓ Schema version {report.version}")
 
 
 async def _set_trigger(driver: Driver, settings: Settings, *, install: bool) -> None:

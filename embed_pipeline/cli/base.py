@@ -45,24 +45,57 @@ AsJson = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def with_database(work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
+class _Choice:
+    """What ``--embedding`` said; one process is one command."""
+
+    embedding: str | None = None
+
+
+def choose(embedding: str | None) -> None:
+    """Mean this embedding from here on; ``None`` is the only one there is."""
+    _Choice.embedding = embedding
+
+
+def chosen_settings() -> Settings:
+    """The settings of the embedding that is meant.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or it is not said which embedding is meant.
+    """
+    from embed_pipeline.settings.embeddings import chosen_embedding
+
+    return chosen_embedding(_Choice.embedding)
+
+
+def each_chosen() -> tuple[Settings, ...]:
+    """The settings of the embedding that is meant, or of all."""
+    from embed_pipeline.settings.embeddings import load_embeddings
+
+    return load_embeddings() if _Choice.embedding is None else (chosen_settings(),)
+
+
+def with_database(
+    work: Callable[[Driver, Settings], Awaitable[Result]], settings: Settings | None = None
+) -> Result:
     """Do ``work`` with a driver, and the settings as they are; its errors become messages."""
     from embed_pipeline.operations import wiring
     from embed_pipeline.operations.blocking import finish
-    from embed_pipeline.settings import load_settings
     from embed_pipeline.store.connection import connected
 
-    settings = load_settings()
+    as_set = settings or chosen_settings()
 
     async def run() -> Result:
-        async with connected(wiring.connection(settings)) as driver:
-            return await work(driver, settings)
+        async with connected(wiring.connection(as_set)) as driver:
+            return await work(driver, as_set)
 
     return finish(run())
 
 
 def with_queue(
-    work: Callable[[Queue, Settings], Awaitable[Result]], *, for_vectors: bool = False
+    work: Callable[[Queue, Settings], Awaitable[Result]],
+    settings: Settings | None = None,
+    *,
+    for_vectors: bool = False,
 ) -> Result:
     """Do ``work`` with the live queue; ``for_vectors`` the index must take those of the model.
 
@@ -70,12 +103,11 @@ def with_queue(
     """
     from embed_pipeline.operations.blocking import finish
     from embed_pipeline.operations.following import opened_live
-    from embed_pipeline.settings import load_settings
 
-    settings = load_settings()
+    as_set = settings or chosen_settings()
 
     async def run() -> Result:
-        async with opened_live(settings, for_drain=for_vectors) as (queue, live):
+        async with opened_live(as_set, for_drain=for_vectors) as (queue, live):
             return await work(queue.acting_as(operator()), live)
 
     return finish(run())

@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from embed_pipeline.cli.base import AsJson, as_plain, console, print_json, safe, show, table
+from embed_pipeline.cli.base import (
+    AsJson,
+    as_plain,
+    console,
+    each_chosen,
+    print_json,
+    safe,
+    show,
+    table,
+)
 
 if TYPE_CHECKING:
     from embed_pipeline.operations.doctor import Finding
+    from embed_pipeline.settings import Settings
 
 COLOURS: Final = {"GOOD": "green", "WARNING": "yellow", "BAD": "red", "SKIPPED": "dim"}
 
@@ -27,28 +37,39 @@ def doctor(
 
     Exit code: 0 all right, 2 configuration, 3 unreachable, 4 credentials, 5 schema.
     """
-    from embed_pipeline.operations.findings import examine_settings
-    from embed_pipeline.settings import load_settings
-
-    settings = load_settings()
-    findings = examine_settings(settings)
-    if not settings_only:
-        from embed_pipeline.operations.blocking import finish
-        from embed_pipeline.operations.doctor import examine
-
-        async def collect() -> None:
-            async for finding in examine(settings, ask_provider=probe):
-                findings.append(finding)
-
-        with console.status("Looking"):
-            finish(collect())
+    every = each_chosen()
+    found = {own.queue: _examined(own, settings_only=settings_only, probe=probe) for own in every}
     if json:
-        print_json(
-            [{**as_plain(finding), "mark": finding.mark.name.lower()} for finding in findings]
-        )
+        plain = {
+            queue: [{**as_plain(one), "mark": one.mark.name.lower()} for one in findings]
+            for queue, findings in found.items()
+        }
+        print_json(plain if len(every) > 1 else next(iter(plain.values())))
     else:
-        _print(findings)
-    raise typer.Exit(next((f.exit_code for f in findings if f.exit_code), 0))
+        for queue, findings in found.items():
+            if len(every) > 1:
+                console.print(f"[bold]{safe(queue)}")
+            _print(findings)
+    codes = [finding.exit_code for findings in found.values() for finding in findings]
+    raise typer.Exit(next(filter(None, codes), 0))
+
+
+def _examined(settings: Settings, *, settings_only: bool, probe: bool) -> list[Finding]:
+    from embed_pipeline.operations.findings import examine_settings
+
+    findings = examine_settings(settings)
+    if settings_only:
+        return findings
+    from embed_pipeline.operations.blocking import finish
+    from embed_pipeline.operations.doctor import examine
+
+    async def collect() -> None:
+        async for finding in examine(settings, ask_provider=probe):
+            findings.append(finding)
+
+    with console.status("Looking"):
+        finish(collect())
+    return findings
 
 
 def _print(findings: list[Finding]) -> None:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from embed_pipeline.cli.base import console, is_screen, number_of, safe, show, table, warn_about
+from embed_pipeline.cli.base import (
+    chosen_settings,
+    console,
+    is_screen,
+    number_of,
+    safe,
+    show,
+    table,
+    warn_about,
+)
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.job import JobStatus
@@ -53,9 +62,8 @@ def drain(
     """
     from embed_pipeline.operations import wiring
     from embed_pipeline.operations.blocking import finish
-    from embed_pipeline.settings import load_settings
 
-    settings = load_settings()
+    settings = chosen_settings()
     warn_about(settings)
     _set_up_log(verbose)
     options = wiring.drain_options(settings)

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from embed_pipeline.cli.base import console
+from embed_pipeline.cli.base import chosen_settings, console
 from embed_pipeline.domain.errors import ConfigurationError
 
 DEFAULT_PORT: Final = 9464
@@ -41,9 +41,8 @@ def report(
     from embed_pipeline.operations.reading import objectives
     from embed_pipeline.report.page import render
     from embed_pipeline.report.source import History
-    from embed_pipeline.settings import load_settings
 
-    settings, now = load_settings(), datetime.now(UTC)
+    settings, now = chosen_settings(), datetime.now(UTC)
     start = _start(since, now=now)
     with _writing(out):
         _check_target(out)
@@ -134,9 +133,8 @@ def metrics(
     from embed_pipeline import prometheus
     from embed_pipeline.devserver.ports import answers
     from embed_pipeline.loopback_server import LOOPBACK
-    from embed_pipeline.settings import load_settings
 
-    settings = load_settings()
+    settings = chosen_settings()
     if not serve:
         typer.echo(prometheus.text(settings), nl=False)
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
+from embed_pipeline.cli.base import each_chosen
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.redact import printable
 from embed_pipeline.paths import neo4j_home
@@ -156,8 +157,7 @@ def shell() -> None:
     """Open a Cypher prompt on the Neo4j of the settings: statements end with a semicolon."""
     from embed_pipeline.devserver.shell import shell as prompt
     from embed_pipeline.operations import wiring
-    from embed_pipeline.settings import load_settings
 
-    connection = wiring.connection(load_settings())
+    connection = wiring.connection(each_chosen()[0])
     auth = (connection.username, connection.password)
     raise typer.Exit(prompt(connection.uri, auth, connection.database))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,7 @@ from embed_pipeline.cli.base import (
     at,
     console,
     duration,
+    each_chosen,
     number_of,
     operator,
     print_json,
@@ -57,15 +58,28 @@ def status(
     json: AsJson = False,
 ) -> None:
     """Show how the queue stands: jobs by state, what is overdue, pause, breaker and hold."""
+    every = each_chosen()
+    shown = {}
+    for settings in every:
+        if len(every) > 1 and not json:
+            console.print(f"[bold]{safe(settings.queue)}")
+        shown[settings.queue] = _status(settings, window or LATELY, coverage=coverage, json=json)
+    if json:
+        print_json(shown if len(every) > 1 else next(iter(shown.values())))
+
+
+def _status(
+    as_set: Settings, window: timedelta, *, coverage: bool, json: bool
+) -> dict[str, Any] | None:
+    """Show one embedding; as JSON its figures are handed back."""
     from embed_pipeline.operations.fit import find_misfits
     from embed_pipeline.operations.following import difference, read_live
     from embed_pipeline.operations.reading import how_jobs_appear, read_metrics
-    from embed_pipeline.settings import load_settings
 
     async def work(
         queue: Queue, settings: Settings
     ) -> tuple[QueueMetrics, Arrival, CoverageReport | None, list[Misfit], str | None]:
-        reading = await read_metrics(queue, settings, window=window or LATELY)
+        reading = await read_metrics(queue, settings, window=window)
         arrival = await how_jobs_appear(queue, settings)
         if coverage:
             report = (await scan(queue, settings, dry_run=True)).report
@@ -75,8 +89,7 @@ def status(
         following = await read_live(queue.database, as_set)
         return reading, arrival, report, found, difference(as_set, following.alias)
 
-    as_set = load_settings()
-    metrics, arrival, report, unmeant, differs = with_queue(work)
+    metrics, arrival, report, unmeant, differs = with_queue(work, as_set)
     if json:
         plain = as_plain(metrics) | {
             "throughput_per_minute": metrics.throughput_per_minute,
@@ -86,8 +99,7 @@ def status(
         if report:
             said = {"misfits": [str(misfit) for misfit in unmeant]}
             plain["coverage"] = coverage_figures(report, metrics.at) | said
-        print_json(plain)
-        return
+        return plain
     rows, settings = table(), as_set
     if settings.queue != DEFAULT_QUEUE:
         rows.add_row("Name", settings.queue)
@@ -102,6 +114,7 @@ def status(
     for misfit in unmeant:
         rows.add_row("[bold red]Does not fit", safe(misfit))
     show(rows)
+    return None
 
 
 def coverage_line(report: CoverageReport, now: datetime) -> str:

@@ -5,13 +5,15 @@ from typing import Final
 
 import dagster as dg
 
-from embed_pipeline.defs.border import guarded
+from embed_pipeline.defs.border import asset
 from embed_pipeline.defs.draining import DRAINS
 from embed_pipeline.defs.failures import of_reading
 from embed_pipeline.defs.metadata import SHOWN, of_actions
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.site import Site
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations.reading import read_everything
+from embed_pipeline.settings import Settings
 
 GROUP: Final = "knowledge_graph"
 QUEUE_GROUP: Final = "embed_queue"
@@ -33,19 +35,21 @@ def drains_asset(queue: str) -> dg.AssetSpec:
     )
 
 
-def queue_metrics_asset(interval: timedelta, queue: str) -> dg.AssetsDefinition:
-    """The asset of the queue's figures, which is stale when ``interval`` is missed repeatedly."""
-    late = max(MISSED_READINGS * interval, timedelta(minutes=2))
+def queue_metrics_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
+    """The asset of the queue's figures, which is stale when readings are missed repeatedly."""
+    late = max(MISSED_READINGS * site.first.metrics_interval, timedelta(minutes=2))
 
-    @dg.asset(
-        key=asset_key(METRICS, queue),
+    @asset(
+        site,
+        settings,
+        METRICS,
         group_name=QUEUE_GROUP,
-        kinds={"neo4j"},
         freshness_policy=dg.FreshnessPolicy.time_window(fail_window=2 * late, warn_window=late),
-        config_schema={},
     )
-    @guarded
-    def embed_queue_metrics(neo4j: Neo4jResource) -> dg.MaterializeResult:
+    def embed_queue_metrics(
+        context: dg.AssetExecutionContext,  # noqa: ARG001 - every asset is given one
+        neo4j: Neo4jResource,
+    ) -> dg.MaterializeResult:
         """Every figure of the queue at one time.
 
         The sensor queue_metrics adds a reading every EMBED_METRICS_INTERVAL, without a run, so that
@@ -56,14 +60,14 @@ def queue_metrics_asset(interval: timedelta, queue: str) -> dg.AssetsDefinition:
     return embed_queue_metrics
 
 
-def operator_actions_asset(queue: str) -> dg.AssetsDefinition:
+def operator_actions_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
     """The asset of what operators did to a queue."""
 
-    @dg.asset(
-        key=asset_key(ACTIONS, queue), group_name=QUEUE_GROUP, kinds={"neo4j"}, config_schema={}
-    )
-    @guarded
-    def operator_actions(neo4j: Neo4jResource) -> dg.MaterializeResult:
+    @asset(site, settings, ACTIONS, group_name=QUEUE_GROUP)
+    def operator_actions(
+        context: dg.AssetExecutionContext,  # noqa: ARG001 - every asset is given one
+        neo4j: Neo4jResource,
+    ) -> dg.MaterializeResult:
         """Who cancelled, retried, released, paused, resumed, cleared or purged, and how many.
 
         The sensor queue_metrics adds the latest actions when there is a new one, whether it was

@@ -6,15 +6,21 @@ with the key, texts of entities, parameters of statements.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import dagster as dg
 
 from embed_pipeline.defs.config import RunConfig, read_config, schema_of
+from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.site import EMBEDDING, Site
 from embed_pipeline.domain.errors import EmbedPipelineError
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.redact import described, stack_of
+from embed_pipeline.history.keys import asset_key
+from embed_pipeline.settings import Settings
 from embed_pipeline.settings.secrets import without_secrets
 
 Arguments = ParamSpec("Arguments")
@@ -55,22 +61,140 @@ def _guarded_generator(function: Callable[..., Iterator[Any]]) -> Callable[..., 
     return guard
 
 
-def op(function: Callable[..., None]) -> dg.OpDefinition:
-    """Make an op whose run config, if it has one, is read inside the border."""
-    signature = inspect.signature(function)
-    parameters = dict(signature.parameters)
-    wanted = parameters.pop("config", None)
-    config: type[RunConfig] | None = wanted.annotation if wanted else None
+@dataclass(frozen=True, slots=True)
+class Op:
+    """What an op does: a function with a context, the resource, and a config if it has one."""
+
+    function: Callable[..., None]
+
+    @property
+    def name(self) -> str:
+        """The name; that of a site may carry its queue."""
+        return self.function.__name__
+
+    def of(self, site: Site) -> dg.OpDefinition:
+        """The op of a site; its run config is read inside the border."""
+        function = self.function
+        wanted = inspect.signature(function).parameters.get("config")
+        config: type[RunConfig] | None = wanted.annotation if wanted else None
+
+        @wraps(function)
+        def work(context: dg.OpExecutionContext) -> None:
+            given = dict(context.op_config or {})
+            neo4j = _resource(context, site, given.pop(EMBEDDING, site.first.queue))
+            extra = {} if config is None else {"config": read_config(config, given)}
+            function(context, neo4j=neo4j, **extra)
+
+        guard = guarded(work)
+        guard.__signature__ = inspect.Signature(
+            [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        )
+        made = dg.op(
+            name=site.name(self.name),
+            description=inspect.getdoc(function),
+            config_schema=schema_of(config, site),
+            required_resource_keys={site.neo4j},
+            out=dg.Out(io_manager_key=site.io_manager),
+        )
+        return made(guard)
+
+
+def op(function: Callable[..., None]) -> Op:
+    """Declare an op; ``Job`` makes it."""
+    return Op(function)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job of one op, with its description."""
+
+    name: str
+    description: str
+    op: Op
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, site: Site) -> dg.JobDefinition:
+        """The job of a site."""
+        made = self.op.of(site)
+
+        def compose() -> None:
+            made()
+
+        return dg.job(
+            name=site.name(self.name),
+            description=self.description,
+            executor_def=dg.in_process_executor,
+            tags=self.tags,
+        )(compose)
+
+
+def job(work: Op, *, tags: Mapping[str, str] | None = None) -> Callable[[Callable[[], None]], Job]:
+    """Declare a job that does this; the docstring is its description."""
+
+    def declare(function: Callable[[], None]) -> Job:
+        return Job(function.__name__, inspect.getdoc(function) or "", work, tags or {})
+
+    return declare
+
+
+def asset(site: Site, settings: Settings, name: str, **options: Any) -> Callable[..., Any]:
+    """Make an asset of an embedding, from a function of the context and the resource."""
+    made = dg.asset(
+        key=asset_key(name, settings.queue),
+        required_resource_keys={site.neo4j},
+        io_manager_key=site.io_manager,
+        config_schema={},
+        kinds=options.pop("kinds", {"neo4j"}),
+        **options,
+    )
+    return lambda function: made(_with_resource(function, site, settings))
+
+
+def checks(
+    site: Site, settings: Settings, specs: list[dg.AssetCheckSpec]
+) -> Callable[..., dg.AssetChecksDefinition]:
+    """Make checks of an embedding, from a generator of their results."""
+
+    def decorate(function: Callable[..., Iterator[Any]]) -> dg.AssetChecksDefinition:
+        # Its name is that of an op: that of a second embedding would repeat it.
+        name = function.__name__
+        made = dg.multi_asset_check(
+            name=name if settings.queue == DEFAULT_QUEUE else f"{settings.queue}_{name}",
+            description=inspect.getdoc(function),
+            specs=specs,
+            can_subset=True,
+            config_schema={},
+            required_resource_keys={site.neo4j},
+        )
+        return made(_with_resource(function, site, settings))
+
+    return decorate
+
+
+def _with_resource(
+    function: Callable[..., Any], site: Site, settings: Settings
+) -> Callable[..., Any]:
+    """Hand in the resource of one embedding, inside the border."""
+    annotation = inspect.signature(function).parameters["context"].annotation
 
     @wraps(function)
-    def work(context: dg.OpExecutionContext, **resources: Any) -> None:
-        if config is not None:
-            resources["config"] = read_config(config, context.op_config)
-        function(context, **resources)
+    def work(context: Any) -> Any:
+        return function(context, _resource(context, site, settings.queue))
 
-    guard = guarded(work)
-    guard.__signature__ = signature.replace(parameters=list(parameters.values()))
-    return dg.op(config_schema=schema_of(config))(guard)
+    @wraps(function)
+    def work_in_steps(context: Any) -> Iterator[Any]:
+        yield from work(context)
+
+    guard = guarded(work_in_steps if inspect.isgeneratorfunction(function) else work)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    guard.__signature__ = inspect.signature(function).replace(
+        parameters=[inspect.Parameter("context", kind, annotation=annotation)]
+    )
+    return guard
+
+
+def _resource(context: Any, site: Site, queue: str) -> Neo4jResource:
+    return getattr(context.resources, site.neo4j).of(queue)
 
 
 def _shown(error: BaseException) -> BaseException:

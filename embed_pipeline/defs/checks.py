@@ -6,14 +6,16 @@ from typing import Any, Final
 import dagster as dg
 
 from embed_pipeline.defs.assets import INDEX, METRICS
-from embed_pipeline.defs.border import guarded
+from embed_pipeline.defs.border import checks
 from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
+from embed_pipeline.defs.site import Site
 from embed_pipeline.domain.checks import CHECKS, Check, Severity, Subject
 from embed_pipeline.domain.health import Verdict
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations.reading import examine_everything
+from embed_pipeline.settings import Settings
 
 ASSETS: Final = {
     Subject.QUEUE: METRICS,
@@ -26,15 +28,15 @@ SEVERITIES: Final = {
 }
 
 
-def health_checks(queue: str) -> dg.AssetChecksDefinition:
+def health_checks(site: Site, settings: Settings) -> dg.AssetChecksDefinition:
     """All checks of a queue."""
+    queue = settings.queue
     specs = [
         dg.AssetCheckSpec(check.name, asset=_asset_of(check, queue), description=check.description)
         for check in CHECKS
     ]
 
-    @dg.multi_asset_check(specs=specs, can_subset=True, config_schema={})
-    @guarded
+    @checks(site, settings, specs)
     def embed_health(
         context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
     ) -> Iterator[dg.AssetCheckResult]:

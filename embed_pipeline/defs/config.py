@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import dagster as dg
 from pydantic import ConfigDict, ValidationError
 
+from embed_pipeline.defs.site import EMBEDDING, Site
 from embed_pipeline.domain.errors import ConfigurationError
 
 
@@ -22,14 +23,27 @@ class RunConfig(dg.Config):
 Config = TypeVar("Config", bound=RunConfig)
 
 
-def schema_of(config: type[RunConfig] | None) -> dg.Field:
-    """The schema that Dagster validates a run config with; without a class nothing can be said."""
-    if config is None:
-        return dg.Field(dg.Shape({}))
-    field = config.to_config_schema().as_field()
+def schema_of(config: type[RunConfig] | None, site: Site) -> dg.Field:
+    """The schema that Dagster validates a run config with.
+
+    Without a class nothing can be said, except which embedding is meant where there are several.
+    """
+    fields, description = dict[str, dg.Field](), "Which embedding."
+    if config is not None:
+        field = config.to_config_schema().as_field()
+        fields = _literal(field.config_type).fields
+        description = f"{field.description} Values only: variables ({{env: NAME}}) are refused."
+    if site.is_shared:
+        fields = {EMBEDDING: _choice(site), **fields}
+    return dg.Field(dg.Shape(fields), description=description if fields else None)
+
+
+def _choice(site: Site) -> dg.Field:
+    values = [dg.EnumValue(queue) for queue in site.queues]
     return dg.Field(
-        _literal(field.config_type),
-        description=f"{field.description} Values only: variables ({{env: NAME}}) are refused.",
+        dg.Enum(site.name("EmbeddingName"), values),
+        is_required=True,
+        description=f"The embedding that is meant: {', '.join(site.queues)}.",
     )
 
 

@@ -7,12 +7,13 @@ from typing import Final
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline.defs.border import guarded, op
+from embed_pipeline.defs.border import checks, job, op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.job_filters import WORD
 from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.site import Site
 from embed_pipeline.domain.cutover import GATES, GRACE, Alias, Gate
 from embed_pipeline.domain.errors import CutoverError
 from embed_pipeline.history.keys import asset_key
@@ -149,38 +150,33 @@ def remove_other(
     context.add_output_metadata({"removed": str(removed), "entities": entities})
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(start_candidate)
 def cutover_start() -> None:
     """Fill another model beside the live one; searches go on undisturbed.
 
     Set preview to false to do it. Its vectors get a property, an index and a queue of their own,
     and the sensors serve both. Then cutover_status shows the gates, and cutover_go makes it live.
     """
-    start_candidate()
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(show_gates)
 def cutover_status() -> None:
     """Say which model is live, and whether the gates let the candidate go live."""
-    show_gates()
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(make_candidate_live)
 def cutover_go() -> None:
     """Make the candidate the live model, in one transaction; fails while a gate is red."""
-    make_candidate_live()
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(make_former_live)
 def cutover_rollback() -> None:
     """Make the former model live again, in one transaction; it was kept fresh."""
-    make_former_live()
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(remove_other)
 def cutover_finish() -> None:
     """Remove index, vectors and jobs of the model that is not live; safe to repeat."""
-    remove_other()
 
 
 def cutover_asset(queue: str) -> dg.AssetSpec:
@@ -194,8 +190,9 @@ def cutover_asset(queue: str) -> dg.AssetSpec:
     )
 
 
-def cutover_checks(queue: str) -> dg.AssetChecksDefinition:
+def cutover_checks(site: Site, settings: Settings) -> dg.AssetChecksDefinition:
     """The gates of a queue."""
+    queue = settings.queue
     specs = [
         dg.AssetCheckSpec(
             name, asset=asset_key(CUTOVER, queue), description=description, blocking=True
@@ -203,8 +200,7 @@ def cutover_checks(queue: str) -> dg.AssetChecksDefinition:
         for name, description in GATES.items()
     ]
 
-    @dg.multi_asset_check(specs=specs, can_subset=True, config_schema={})
-    @guarded
+    @checks(site, settings, specs)
     def cutover_gates(
         context: dg.AssetCheckExecutionContext, neo4j: Neo4jResource
     ) -> Iterator[dg.AssetCheckResult]:

@@ -10,7 +10,7 @@ import dagster as dg
 
 from embed_pipeline.defs.failures import failed_rows, what_failed
 from embed_pipeline.defs.metadata import of_errors, plain
-from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
+from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.job import JobFilter, JobStatus
 from embed_pipeline.domain.outlook import Progress, progress_line
@@ -38,7 +38,6 @@ Context: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 async def opened_drain(
     context: Context,
     neo4j: Neo4jResource,
-    embedder: EmbedderResource,
     settings: Settings,
     options: DrainOptions,
     *,
@@ -47,7 +46,7 @@ async def opened_drain(
     """Put a drain of this run together; every driver of it comes from the resource."""
     async with wiring.opened_drain(
         settings,
-        embedder.open(settings),
+        neo4j.open_embedder(settings),
         owner=wiring.owner_of(context.run.run_id),
         options=options,
         stop=stop,

@@ -8,11 +8,11 @@ from typing import Any, Final
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline.defs.border import op
+from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell, side_of
-from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
-from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
+from embed_pipeline.defs.resources import Neo4jResource
+from embed_pipeline.defs.runs import DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
 from embed_pipeline.domain.queue_name import QUEUE_NAME
 from embed_pipeline.operations import wiring
 from embed_pipeline.worker.options import MOST_PER_LEASE, DrainOptions
@@ -93,12 +93,11 @@ def drain(
     context: dg.OpExecutionContext,
     config: DrainConfig,
     neo4j: Neo4jResource,
-    embedder: EmbedderResource,
 ) -> None:
     """Lease, embed and complete jobs until nothing is left or the budget is used."""
     longest = timedelta(minutes=config.max_minutes) + SLACK
     mark_worker(context.instance, context.run_id, longest=longest)
-    report, metadata = asyncio.run(_drain(context, config, neo4j, embedder))
+    report, metadata = asyncio.run(_drain(context, config, neo4j))
     if report.fault:
         raise dg.Failure(report.fault, metadata=metadata)
     context.add_output_metadata(metadata)
@@ -111,14 +110,13 @@ async def _drain(
     context: dg.OpExecutionContext,
     config: DrainConfig,
     neo4j: Neo4jResource,
-    embedder: EmbedderResource,
 ) -> tuple[DrainReport, dict[str, Any]]:
     stop = asyncio.Event()
     settings = await side_of(neo4j, config.queue)
     options = config.applied_to(wiring.drain_options(settings))
     # Dagster's own handlers would strike anywhere in the loop or the driver.
     with stopped_by_signals(stop, context.log.info):
-        drain = opened_drain(context, neo4j, embedder, settings, options, stop=stop)
+        drain = opened_drain(context, neo4j, settings, options, stop=stop)
         async with drain as (queue, work):
             kept = neo4j.settings.queue
             told = config.model_dump()
@@ -126,9 +124,8 @@ async def _drain(
             return work.report, metadata
 
 
-@dg.job(
-    name=DRAIN_JOB,
-    executor_def=dg.in_process_executor,
+@job(
+    drain,
     tags={
         DRAIN_TAG: "true",
         # Until the op has said what it really is.
@@ -142,4 +139,3 @@ def drain_embed_queue() -> None:
     or with another budget. Terminating it is safe: it takes no new jobs, gives requests in flight
     30 seconds, and gives everything else back untried.
     """
-    drain()

@@ -9,11 +9,13 @@ from typing import Any, Final
 import dagster as dg
 
 from embed_pipeline.defs.assets import GROUP, INDEX
-from embed_pipeline.defs.border import guarded
+from embed_pipeline.defs.border import asset
 from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell, side_of
 from embed_pipeline.defs.metadata import of_coverage
-from embed_pipeline.defs.resources import EmbedderResource, Neo4jResource
+from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_TAG, EMBEDDINGS, mark_worker
+from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.ticks import assets_of
 from embed_pipeline.domain.health import Reading
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.history.keys import asset_key
@@ -35,10 +37,11 @@ UNDONE: Final = (Ending.CLOSED, Ending.BUDGET)
 """Endings of a drain that leave entities without vectors, and no fault."""
 
 
-def graph_assets(settings: Settings) -> tuple[dg.AssetSpec, dg.AssetsDefinition, dg.AssetSpec]:
+def graph_assets(
+    site: Site, settings: Settings
+) -> tuple[dg.AssetSpec, dg.AssetsDefinition, dg.AssetSpec]:
     """Entities, their vectors, and the index of those."""
     queue, shape = settings.queue, settings.entity_shape
-    embeddings = asset_key(EMBEDDINGS, queue)
     graph_entities = dg.AssetSpec(
         asset_key(ENTITIES, queue),
         group_name=GROUP,
@@ -54,12 +57,12 @@ def graph_assets(settings: Settings) -> tuple[dg.AssetSpec, dg.AssetsDefinition,
         "entity_embeddings follows.",
     )
 
-    @dg.asset(
-        key=embeddings,
+    @asset(
+        site,
+        settings,
+        EMBEDDINGS,
         deps=[graph_entities],
         group_name=GROUP,
-        kinds={"neo4j"},
-        config_schema={},
         metadata={
             "property": shape.vector,
             "provider": settings.provider.value,
@@ -70,9 +73,8 @@ def graph_assets(settings: Settings) -> tuple[dg.AssetSpec, dg.AssetsDefinition,
         & ~dg.AutomationCondition.any_deps_in_progress()
         & ~dg.AutomationCondition.in_progress(),
     )
-    @guarded
     def entity_embeddings(
-        context: dg.AssetExecutionContext, neo4j: Neo4jResource, embedder: EmbedderResource
+        context: dg.AssetExecutionContext, neo4j: Neo4jResource
     ) -> dg.MaterializeResult:
         """The vectors of the entities, and how well they cover them.
 
@@ -81,8 +83,9 @@ def graph_assets(settings: Settings) -> tuple[dg.AssetSpec, dg.AssetsDefinition,
         look without changing anything, launch reconcile_embeddings with dry_run. The sensor
         reconcile_entities adds a reading after each of its scans.
         """
-        mark_worker(context.instance, context.run.run_id, longest=LONGEST + SLACK)
-        report, metadata = asyncio.run(_make(context, neo4j, embedder))
+        run_id, tags = context.run.run_id, site.tags(neo4j.settings)
+        mark_worker(context.instance, run_id, longest=LONGEST + SLACK, tags=tags)
+        report, metadata = asyncio.run(_make(context, neo4j))
         if report.fault:
             raise dg.Failure(report.fault, metadata=metadata)
         if report.ending is Ending.STOPPED:
@@ -111,11 +114,11 @@ def graph_assets(settings: Settings) -> tuple[dg.AssetSpec, dg.AssetsDefinition,
     return graph_entities, entity_embeddings, entity_vector_index
 
 
-def upstream_sensor(queue: str) -> dg.SensorDefinition:
+def upstream_sensor(site: Site) -> dg.SensorDefinition:
     """Materialize the embeddings when something upstream of them was."""
     return dg.AutomationConditionSensorDefinition(
-        "upstream_changes",
-        target=dg.AssetSelection.assets(asset_key(EMBEDDINGS, queue)),
+        site.name("upstream_changes"),
+        target=assets_of(site, EMBEDDINGS),
         minimum_interval_seconds=LOOK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         run_tags={DRAIN_TAG: "true"},
@@ -144,7 +147,7 @@ def observations(
 
 
 async def _make(
-    context: dg.AssetExecutionContext, neo4j: Neo4jResource, embedder: EmbedderResource
+    context: dg.AssetExecutionContext, neo4j: Neo4jResource
 ) -> tuple[DrainReport, dict[str, Any]]:
     """Scan, enqueue and drain, and scan once more: the coverage that was reached."""
     stop = asyncio.Event()
@@ -152,7 +155,7 @@ async def _make(
     model = settings.model
     options = replace(wiring.drain_options(settings), max_time=LONGEST)
     with stopped_by_signals(stop, context.log.info):
-        drain = opened_drain(context, neo4j, embedder, settings, options, stop=stop)
+        drain = opened_drain(context, neo4j, settings, options, stop=stop)
         async with drain as (queue, work):
             before = await _scan(queue, model, stop)
             new = before.enqueued.total() - before.enqueued[EnqueueOutcome.PRESENT]

@@ -1,42 +1,46 @@
 """Keeps the history of metrics beyond Dagster's event log: closed days as Parquet."""
 
-from datetime import UTC, date
+from datetime import date
 from typing import Final
 
 import dagster as dg
 
 from embed_pipeline.defs.assets import METRICS, QUEUE_GROUP
-from embed_pipeline.defs.border import guarded
-from embed_pipeline.defs.describing import described
+from embed_pipeline.defs.border import asset
 from embed_pipeline.defs.draining import DRAINS
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
+from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.ticks import Tick, assets_of, schedule
 from embed_pipeline.history import tables
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.days import DAY, start_of
 from embed_pipeline.history.export import export_day
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.history.records import has_records
+from embed_pipeline.settings import Settings
 
+HISTORY: Final = "queue_metrics_history"
 FIRST_DAY: Final = "2026-01-01"
 LOOK_BACK: Final = 30
 """Days that are exported late if the deployment stood still."""
 
 
-def history_asset(queue: str) -> dg.AssetsDefinition:
+def history_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
     """The exported days of a queue."""
+    queue = settings.queue
 
-    @dg.asset(
-        key=asset_key("queue_metrics_history", queue),
+    @asset(
+        site,
+        settings,
+        HISTORY,
         partitions_def=dg.DailyPartitionsDefinition(start_date=FIRST_DAY, timezone="UTC"),
         deps=[asset_key(name, queue) for name in (METRICS, EMBEDDINGS, DRAINS)],
         group_name=QUEUE_GROUP,
         kinds={"parquet"},
         # A range of days is one run, also from the command line, where no daemon is at hand.
         backfill_policy=dg.BackfillPolicy.single_run(),
-        config_schema={},
     )
-    @guarded
     def queue_metrics_history(context: dg.AssetExecutionContext, neo4j: Neo4jResource) -> None:
         """The readings, drains and coverage of a closed day, as Parquet files: EMBED_HISTORY_PATH.
 
@@ -54,28 +58,23 @@ def history_asset(queue: str) -> dg.AssetsDefinition:
     return queue_metrics_history
 
 
-def history_schedule(history: dg.AssetsDefinition, queue: str) -> dg.ScheduleDefinition:
+def history_schedule(site: Site) -> dg.ScheduleDefinition:
     """Exports each day of a queue once it is over."""
 
-    @described(
-        dg.schedule,
-        target=history,
-        cron_schedule="20 0 * * *",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-    )
-    def daily_history(
-        context: dg.ScheduleEvaluationContext, neo4j: Neo4jResource
-    ) -> list[dg.RunRequest] | dg.SkipReason:
+    @schedule(site, target=assets_of(site, HISTORY), cron_schedule="20 0 * * *")
+    def daily_history(tick: Tick, neo4j: Neo4jResource) -> list[dg.RunRequest] | dg.SkipReason:
         """Export each of the last 30 days that has readings and no file yet, at 00:20 UTC."""
-        today = (context.scheduled_execution_time).astimezone(UTC).date()
+        queue, today = neo4j.settings.queue, tick.day
         done = set(Archive.at(neo4j.settings.history_path).days(tables.METRICS.name))
         days = [today - DAY * back for back in range(LOOK_BACK, 0, -1)]
-        missing = [
-            day for day in days if day not in done and _has_rows(context.instance, queue, day)
-        ]
+        missing = [day for day in days if day not in done and _has_rows(tick.instance, queue, day)]
         if not missing:
             return dg.SkipReason("every closed day with readings is exported")
-        return [dg.RunRequest(partition_key=day.isoformat()) for day in missing]
+        key, tags = asset_key(HISTORY, queue), site.tags(neo4j.settings)
+        return [
+            dg.RunRequest(partition_key=day.isoformat(), asset_selection=[key], tags=tags)
+            for day in missing
+        ]
 
     return daily_history
 

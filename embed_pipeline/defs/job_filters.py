@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline.defs.border import op
+from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.metadata import ids, table
 from embed_pipeline.defs.operators import operator_of
@@ -122,14 +122,13 @@ def retry_jobs(context: dg.OpExecutionContext, config: RetryConfig, neo4j: Neo4j
     _report(context, neo4j.with_queue(work, operator=operator_of(context)), "retried")
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(retry_jobs)
 def retry_failed_jobs() -> None:
     """Give failed jobs a fresh start: pending, no attempts, no error.
 
     Without categories all but PERMANENT ones, which would fail again. Each retry costs a request
     and its tokens. The first launch is a preview; set preview: false to do it.
     """
-    retry_jobs()
 
 
 @op
@@ -148,14 +147,13 @@ def cancel_by_filter(
     _report(context, neo4j.with_queue(work, operator=by), "cancelled")
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(cancel_by_filter)
 def cancel_jobs() -> None:
     """Cancel pending and processing jobs.
 
     A worker that holds one of them stops before it writes; no vector of a cancelled job is stored.
     The first launch is a preview; set preview: false to do it.
     """
-    cancel_by_filter()
 
 
 class RestoreConfig(Selection):
@@ -175,14 +173,13 @@ def restore_jobs(
     _report(context, neo4j.with_queue(work, operator=operator_of(context)), "restored")
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(restore_jobs)
 def restore_cancelled_jobs() -> None:
     """Undo a cancel: jobs that an operator has cancelled are pending again.
 
     What the queue itself has cancelled stays so, because it is outdated. The first launch is a
     preview; set preview: false to do it.
     """
-    restore_jobs()
 
 
 def _report(context: dg.OpExecutionContext, report: BulkReport, done: str) -> None:

@@ -6,7 +6,7 @@ from itertools import chain
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline.defs.border import op
+from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.job_filters import LINE, WORD
 from embed_pipeline.defs.metadata import SHOWN, of_coverage, table
@@ -97,7 +97,7 @@ def _list_expired(
     context.add_output_metadata({"would_recover": len(jobs), "jobs": rows})
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(recover_leases)
 def recover_stale_leases() -> None:
     """Take expired leases away from workers that have gone silent.
 
@@ -105,7 +105,6 @@ def recover_stale_leases() -> None:
     EMBED_JOB_RECOVERY_INTERVAL, finds expired leases; start it by hand when you do not want to
     wait, or when that is 0. A lease that is still valid is never touched.
     """
-    recover_leases()
 
 
 class CleanupConfig(RunConfig):
@@ -146,14 +145,13 @@ def cleanup_jobs(
     )
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(cleanup_jobs)
 def cleanup_expired_jobs() -> None:
     """Delete completed, failed and cancelled jobs whose retention is over.
 
     The schedule nightly_cleanup does this; pending and processing jobs are never deleted. Vectors
     stay: they belong to the entities.
     """
-    cleanup_jobs()
 
 
 class ReconcileConfig(RunConfig):
@@ -210,13 +208,12 @@ def reconcile(
         context.instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata=metadata))
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(reconcile)
 def reconcile_embeddings() -> None:
     """Compare every entity with its vector, and enqueue what does not fit, whoever wrote it.
 
     The sensor reconcile_entities does the same every EMBED_RECONCILE_INTERVAL, in small steps.
     """
-    reconcile()
 
 
 class InitialiseConfig(RunConfig):
@@ -245,10 +242,9 @@ def install_schema(
     )
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(install_schema)
 def initialise_schema() -> None:
     """Create the constraints and indexes that the queue relies on; what is there stays as it is."""
-    install_schema()
 
 
 class ReleaseConfig(RunConfig):
@@ -289,11 +285,10 @@ def release_leases(
     context.add_output_metadata({"released": count, **metadata})
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(release_leases)
 def release_leases_of_run() -> None:
     """Take back at once what a run holds, instead of waiting for its leases to expire.
 
     Failed and canceled runs are looked after by the sensor embed_backlog; this is for workers that
     Dagster does not know. Safe while the worker lives: its writes are refused.
     """
-    release_leases()

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from embed_pipeline.defs.border import op
+from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.operations import wiring
@@ -20,11 +20,10 @@ def end_hold(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
     context.add_output_metadata({"ended": hold is not None, "hold": said})
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(end_hold)
 def clear_limits() -> None:
     """End a pause that the provider has asked for, for everybody who shares the rate limit.
 
     The provider is believed for 15 minutes at most; this is for whoever knows that it is ready
     before. What was sent still counts against the limit. Drains that wait go on within seconds.
     """
-    end_hold()

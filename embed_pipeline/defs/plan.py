@@ -5,9 +5,10 @@ from typing import Any, Final
 import dagster as dg
 
 from embed_pipeline.defs.assets import GROUP
-from embed_pipeline.defs.border import guarded
+from embed_pipeline.defs.border import asset
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
+from embed_pipeline.defs.site import Site
 from embed_pipeline.domain.plan import Plan, Planned
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations.planning import make_plan
@@ -18,18 +19,14 @@ from embed_pipeline.store.queue import Queue
 PLAN: Final = "embedding_plan"
 
 
-def plan_asset(queue: str) -> dg.AssetsDefinition:
+def plan_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
     """The asset of what is still to be embedded."""
 
-    @dg.asset(
-        key=asset_key(PLAN, queue),
-        deps=[asset_key(EMBEDDINGS, queue)],
-        group_name=GROUP,
-        kinds={"neo4j"},
-        config_schema={},
-    )
-    @guarded
-    def embedding_plan(neo4j: Neo4jResource) -> dg.MaterializeResult:
+    @asset(site, settings, PLAN, deps=[asset_key(EMBEDDINGS, settings.queue)], group_name=GROUP)
+    def embedding_plan(
+        context: dg.AssetExecutionContext,  # noqa: ARG001 - every asset is given one
+        neo4j: Neo4jResource,
+    ) -> dg.MaterializeResult:
         """What is to be embedded, and what that takes: tokens, requests, money, hours.
 
         Materialize reads every entity and changes none. Each plan says, too, what was charged since

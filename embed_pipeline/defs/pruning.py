@@ -13,7 +13,7 @@ import dagster as dg
 from dagster._core.storage.compute_log_manager import ComputeIOType
 from pydantic import Field
 
-from embed_pipeline.defs.border import op
+from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG, repository_of_run
@@ -71,21 +71,28 @@ class PruneConfig(RunConfig):
 
 
 def old_runs(
-    instance: dg.DagsterInstance, repository: str | None, *, days: int, limit: int
+    instance: dg.DagsterInstance, repository: str | None, *, days: int, limit: int, prefix: str = ""
 ) -> list[dg.DagsterRun]:
-    """Runs of this deployment that have ended so long ago; of all of them if none is named."""
+    """Runs of this deployment that have ended so long ago; of all of them if none is named.
+
+    The jobs of a second queue begin with ``prefix``.
+    """
     before = datetime.now(UTC) - timedelta(days=days)
     tags = {REPOSITORY_TAG: repository} if repository else {}
     found: list[dg.DagsterRun] = []
-    for job in PRUNED:
-        wanted = dg.RunsFilter(job_name=job, statuses=list(ENDED), updated_before=before, tags=tags)
+    for name in PRUNED:
+        wanted = dg.RunsFilter(
+            job_name=prefix + name, statuses=list(ENDED), updated_before=before, tags=tags
+        )
         found += instance.get_runs(wanted, limit=limit - len(found))
         if len(found) >= limit:
             break
     return found
 
 
-def tick_logs_left(instance: dg.DagsterInstance, repository: str | None) -> list[list[str]]:
+def tick_logs_left(
+    instance: dg.DagsterInstance, repository: str | None, *, prefix: str = ""
+) -> list[list[str]]:
     """Keys of the logs of our ticks that Dagster's retention has deleted.
 
     The keys are listed before the ticks are asked for: a tick is stored before it writes a line.
@@ -96,7 +103,7 @@ def tick_logs_left(instance: dg.DagsterInstance, repository: str | None) -> list
     storage, left = instance.schedule_storage, []
     if storage is None:
         return left
-    found = [key for ticking in TICKING for key in _logs_below(instance, [name, ticking])]
+    found = [key for ticking in TICKING for key in _logs_below(instance, [name, prefix + ticking])]
     for start in range(0, len(found), PAGE):
         page = {int(key[-1]): key for key in found[start : start + PAGE] if key[-1].isdecimal()}
         ticks = storage.get_ticks_by_ids(list(page))
@@ -135,16 +142,16 @@ def prune_runs(context: dg.OpExecutionContext, config: PruneConfig, neo4j: Neo4j
             "runs of that location cannot be told from others. Launch it in Dagster's UI, or let "
             "the schedule nightly_pruning do it."
         )
-    settings = neo4j.settings
+    settings, prefix = neo4j.settings, context.job_name.removesuffix("prune_old_runs")
     days = config.days or settings.run_retention_days
     before = last_day_kept(datetime.now(UTC), days=days)
-    logs = tick_logs_left(instance, repository)
+    logs = tick_logs_left(instance, repository, prefix=prefix)
     if config.dry_run:
-        count = len(old_runs(instance, repository, days=days, limit=1_000_000))
+        count = len(old_runs(instance, repository, days=days, limit=1_000_000, prefix=prefix))
         forgotten = Forgotten(readings=old_readings(instance, settings.queue, before=before))
     else:
         count = 0
-        while page := old_runs(instance, repository, days=days, limit=PAGE):
+        while page := old_runs(instance, repository, days=days, limit=PAGE, prefix=prefix):
             for run in page:
                 _delete(instance, run.run_id)
             count += len(page)
@@ -174,7 +181,7 @@ def prune_runs(context: dg.OpExecutionContext, config: PruneConfig, neo4j: Neo4j
     )
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(prune_runs)
 def prune_old_runs() -> None:
     """Delete Dagster runs that ended more than EMBED_RUN_RETENTION_DAYS ago, with their logs.
 
@@ -183,7 +190,6 @@ def prune_old_runs() -> None:
     drains leave the event log at the same age, once their day is in the Parquet files and compared
     with them. Readings that somebody took with Materialize stay.
     """
-    prune_runs()
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> None:

@@ -5,31 +5,29 @@ from typing import Any, Final
 import dagster as dg
 
 from embed_pipeline.defs.assets import GROUP
-from embed_pipeline.defs.border import guarded
-from embed_pipeline.defs.describing import described
+from embed_pipeline.defs.border import asset
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
+from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.ticks import Tick, assets_of, schedule
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.quality import Quality
 from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations.grading import grade
+from embed_pipeline.settings import Settings
 
 QUALITY: Final = "embedding_quality"
 
 
-def quality_asset(queue: str) -> dg.AssetsDefinition:
+def quality_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
     """The asset of how well the vectors follow the graph."""
 
-    @dg.asset(
-        key=asset_key(QUALITY, queue),
-        deps=[asset_key(EMBEDDINGS, queue)],
-        group_name=GROUP,
-        kinds={"neo4j"},
-        config_schema={},
-    )
-    @guarded
-    def embedding_quality(neo4j: Neo4jResource) -> dg.MaterializeResult:
+    @asset(site, settings, QUALITY, deps=[asset_key(EMBEDDINGS, settings.queue)], group_name=GROUP)
+    def embedding_quality(
+        context: dg.AssetExecutionContext,  # noqa: ARG001 - every asset is given one
+        neo4j: Neo4jResource,
+    ) -> dg.MaterializeResult:
         """Whether joined entities are nearer in meaning than others, and what else can be seen.
 
         Materialize looks at 400 edges and as many pairs without one, and embeds 20 texts again. The
@@ -40,21 +38,17 @@ def quality_asset(queue: str) -> dg.AssetsDefinition:
     return embedding_quality
 
 
-def quality_schedule(quality: dg.AssetsDefinition) -> dg.ScheduleDefinition:
+def quality_schedule(site: Site) -> dg.ScheduleDefinition:
     """Measures it once a day."""
 
-    @described(
-        dg.schedule,
-        target=quality,
-        cron_schedule="35 2 * * *",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-    )
-    def daily_quality(neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
+    @schedule(site, target=assets_of(site, QUALITY), cron_schedule="35 2 * * *")
+    def daily_quality(_tick: Tick, neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
         """Measure the quality of the vectors, at 02:35 UTC."""
         counts = neo4j.with_queue(lambda queue, _: queue.admin.counts())
         if not counts[JobStatus.COMPLETED]:
             return dg.SkipReason("nothing is embedded yet")
-        return dg.RunRequest()
+        own = neo4j.settings
+        return dg.RunRequest(asset_selection=[asset_key(QUALITY, own.queue)], tags=site.tags(own))
 
     return daily_quality
 

@@ -9,10 +9,11 @@ from typing import Any, Final
 import dagster as dg
 
 from embed_pipeline.defs import upkeep
-from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.jobs import recover_stale_leases
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import ENDED
+from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.ticks import Tick, sensor
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 
@@ -78,23 +79,21 @@ def _request(why: str) -> Decision:
     return Decision(f"recovery was requested, because {why}", why)
 
 
-def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
-    """Let expired leases be recovered when the deployment starts, and every ``interval``."""
+def recovery_sensor(site: Site) -> dg.SensorDefinition:
+    """Lets expired leases be recovered at the start, and every EMBED_JOB_RECOVERY_INTERVAL."""
+    interval = site.first.recovery_interval
     running = dg.DefaultSensorStatus.RUNNING if interval else dg.DefaultSensorStatus.STOPPED
     seconds = interval.total_seconds()
     look = max(1, min(SLOWEST_LOOK, int(seconds * 3 / 4) - upkeep.LOOP))
     period = interval // timedelta(milliseconds=1)
 
-    @described(
-        dg.sensor,
-        name="stale_leases",
-        job=recover_stale_leases,
+    @sensor(
+        site,
+        job_name=site.name(recover_stale_leases.name),
         minimum_interval_seconds=look,
         default_status=running,
     )
-    def stale_leases(
-        context: dg.SensorEvaluationContext, neo4j: Neo4jResource
-    ) -> dg.SensorResult | dg.SkipReason:
+    def stale_leases(tick: Tick, neo4j: Neo4jResource) -> dg.SensorResult | dg.SkipReason:
         """Request recover_stale_leases at the start of the deployment, and when leases expired.
 
         Looks every EMBED_JOB_RECOVERY_INTERVAL. A look that finds nothing is recorded as a recovery
@@ -102,7 +101,7 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
         """
         if not interval:
             return dg.SkipReason("recovery is off (EMBED_JOB_RECOVERY_INTERVAL=0)")
-        memory, now = upkeep.memory_of(context.cursor), upkeep.now_ms()
+        memory, now = upkeep.memory_of(tick.cursor), upkeep.now_ms()
         boots = memory.get("boots", [])
         is_start = BOOT not in boots
         left = memory.get("at", 0) + period - now
@@ -111,15 +110,17 @@ def recovery_sensor(interval: timedelta) -> dg.SensorDefinition:
         if not is_start and (look + upkeep.LOOP) * 1000 < left <= period:
             return dg.SkipReason(f"{memory['said']}; the next look is in {left / 1000:.0f} s")
         need = next(filter(None, neo4j.with_queues(_look)), None)
-        asked = _asked(context.instance, memory.get("request"))
+        asked = _asked(tick.instance, memory.get("request"))
         decision = decide(need, asked, is_start=is_start, now=now, period=period)
         request = memory["request"] if asked else None
         requests: list[dg.RunRequest] = []
         if decision.why:
-            _withdraw(context.instance, asked)
+            _withdraw(tick.instance, asked)
             request = {"token": uuid.uuid4().hex, "at": now, "why": decision.why}
-            tags = {REQUEST_TAG: request["token"], WHY_TAG: decision.why}
-            requests = [dg.RunRequest(tags=tags)]
+            own = neo4j.settings
+            tags = {REQUEST_TAG: request["token"], WHY_TAG: decision.why, **site.tags(own)}
+            config = site.run_config(recover_stale_leases.op.name, own)
+            requests = [dg.RunRequest(tags=tags, run_config=config)]
         boots = [*(boot for boot in boots if boot != BOOT), BOOT][-BOOTS:]
         known = {"boots": boots, "at": now, "said": decision.said, "request": request}
         return dg.SensorResult(

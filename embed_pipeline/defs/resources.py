@@ -1,33 +1,45 @@
 """What ops and sensors share. No field of it can be set from a run config."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import dagster as dg
 
+from embed_pipeline.defs.site import Site
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import fresh_settings, live_settings
-from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import Connection, Driver, connected, open_driver
 from embed_pipeline.store.queue import Queue
 
 Result = TypeVar("Result")
 
 
-class Neo4jResource(dg.ConfigurableResource):
-    """Opens Neo4j and the queue in it, as the variables NEO4J_… say.
+@dataclass(frozen=True, slots=True)
+class Neo4jResource:
+    """Opens Neo4j, the queue in it and the provider, as NEO4J_…, EMBED… and OPENAI_… say.
 
-    Without fields: Dagster lets a run config replace any field of a resource, so that an address
-    could lead anywhere, and a password could be any variable of the environment.
+    Nothing of it can be configured: Dagster lets a run config replace any field of a resource that
+    has some, so that an address could lead anywhere, and a password could be any variable of the
+    environment.
     """
+
+    embeddings: tuple[Settings, ...]
 
     @property
     def settings(self) -> Settings:
-        """The settings in effect."""
-        return load_settings()
+        """The settings of the embedding."""
+        return self.embeddings[0]
+
+    def of(self, queue: str) -> "Neo4jResource":
+        """The same for one of the embeddings."""
+        [settings] = [found for found in self.embeddings if found.queue == queue]
+        return Neo4jResource((settings,))
 
     def open_driver(self, connection: Connection) -> Driver:
         """Open a driver: the one place where ops and sensors do, drains and heartbeats too.
@@ -35,6 +47,10 @@ class Neo4jResource(dg.ConfigurableResource):
         A driver belongs to the event loop that made it, so there is one per loop.
         """
         return open_driver(connection)
+
+    def open_embedder(self, settings: Settings) -> Embedder:
+        """Open the provider of the vectors; whoever opens it closes it."""
+        return wiring.open_embedder(settings)
 
     def run(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
         """Do ``work`` with a driver and the settings of the live side.
@@ -48,7 +64,7 @@ class Neo4jResource(dg.ConfigurableResource):
         return self.run_as_set(follow)
 
     def run_as_set(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
-        """The same with the settings as the variables say, whatever is live."""
+        """The same with the settings as they are, whatever is live."""
         settings = self.settings
 
         async def main() -> Result:
@@ -81,14 +97,6 @@ class Neo4jResource(dg.ConfigurableResource):
         return self.run_as_set(on_queues)
 
 
-class EmbedderResource(dg.ConfigurableResource):
-    """Opens the provider of the vectors, as the variables EMBEDDING_… and OPENAI_… say."""
-
-    def open(self, settings: Settings) -> Embedder:
-        """Open it; whoever opens it closes it."""
-        return wiring.open_embedder(settings)
-
-
 class NothingHandedOn(dg.ConfigurableIOManager):
     """Stands where Dagster's own would let a run config choose the folder for outputs.
 
@@ -105,10 +113,12 @@ class NothingHandedOn(dg.ConfigurableIOManager):
         raise NotImplementedError(f"{context.name} is asked for, and nothing has kept it")
 
 
-def resources() -> dict[str, dg.ConfigurableResource | dg.ConfigurableIOManager]:
-    """The resources by the names under which ops, sensors and Dagster itself ask for them."""
+def resources(site: Site) -> dict[str, Any]:
+    """The resources by the names under which the ops, assets and sensors of a site ask for them."""
+    neo4j = Neo4jResource(site.embeddings)
     return {
-        "neo4j": Neo4jResource(),
-        "embedder": EmbedderResource(),
-        "io_manager": NothingHandedOn(),
+        site.neo4j: dg.ResourceDefinition(
+            lambda _: neo4j, config_schema={}, description=inspect.getdoc(Neo4jResource)
+        ),
+        site.io_manager: NothingHandedOn(),
     }

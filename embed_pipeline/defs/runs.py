@@ -3,8 +3,9 @@
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 import dagster as dg
@@ -43,11 +44,18 @@ CLOCK_JITTER: Final = 5.0
 """Seconds by which the start of a process seems to move while the clock is corrected."""
 
 
-def mark_worker(instance: dg.DagsterInstance, run_id: str, *, longest: timedelta) -> None:
+def mark_worker(
+    instance: dg.DagsterInstance,
+    run_id: str,
+    *,
+    longest: timedelta,
+    tags: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Write down which process works on a run, and when it must have ended at the latest."""
     instance.add_run_tags(
         run_id,
         {
+            **tags,
             DRAIN_TAG: "true",
             WORKER_TAG: worker_mark(os.getpid()),
             MAX_RUNTIME_TAG: str(int(longest.total_seconds())),
@@ -128,15 +136,24 @@ def is_gone(worker: str) -> bool:
 
 
 def know_drains(
-    instance: dg.DagsterInstance, repository: str | None = None, *, beside: bool = False
+    instance: dg.DagsterInstance,
+    repository: str | None = None,
+    *,
+    beside: bool = False,
+    tags: Mapping[str, str] = MappingProxyType({}),
 ) -> Drains:
     """Count the drains of a code location under way, and those that have failed lately.
 
     Those of the queue ``beside`` the live one are counted apart: neither holds the other up.
+    ``tags`` tells the drains of one embedding from those of others.
     """
 
     def meant(records: Sequence[dg.RunRecord]) -> list[dg.RunRecord]:
-        return [r for r in records if (QUEUE_TAG in r.dagster_run.tags) is beside]
+        return [r for r in records if _is_meant(r.dagster_run.tags)]
+
+    def _is_meant(found: Mapping[str, str]) -> bool:
+        is_own = all(found.get(name) == value for name, value in tags.items())
+        return is_own and (QUEUE_TAG in found) is beside
 
     running = len(meant(instance.get_run_records(_drains(UNDER_WAY, repository))))
     last = meant(instance.get_run_records(_drains(ENDED, repository), limit=2 * _REMEMBERED))

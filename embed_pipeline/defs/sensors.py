@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import dagster as dg
 
-from embed_pipeline.defs.describing import described
-from embed_pipeline.defs.drains import drain_embed_queue
 from embed_pipeline.defs.ended_drains import take_back
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import QUEUE_TAG, fail_vanished, know_drains
+from embed_pipeline.defs.runs import DRAIN_JOB, QUEUE_TAG, fail_vanished, know_drains
+from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.ticks import Tick, sensor
 from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.outlook import outlook
 from embed_pipeline.domain.pacing import JOBS_PER_DRAIN, Start, Wait, decide
@@ -35,77 +35,67 @@ class Seen:
     eta: str | None = None
 
 
-@described(
-    dg.sensor,
-    job=drain_embed_queue,
-    minimum_interval_seconds=EVERY_LOOP,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-)
-def embed_backlog(
-    context: dg.SensorEvaluationContext, neo4j: Neo4jResource
-) -> dg.SensorResult | dg.SkipReason:
-    """Start drains when jobs are due, at most EMBED_DRAINS_AT_ONCE, and say why not.
+def backlog_sensor(site: Site) -> dg.SensorDefinition:
+    """Starts drains."""
 
-    Also marks drains as failed whose process is gone, so that they hold nothing up, and takes back
-    at once what failed and canceled drains still hold.
-    """
-    repository = _repository(context)
-    for run_id in fail_vanished(context.instance, repository):
-        context.log.warning(f"the process of drain {run_id} is gone; the run is marked as failed")
+    @sensor(site, job_name=site.name(DRAIN_JOB), minimum_interval_seconds=EVERY_LOOP)
+    def embed_backlog(tick: Tick, neo4j: Neo4jResource) -> dg.SensorResult | dg.SkipReason:
+        """Start drains when jobs are due, at most EMBED_DRAINS_AT_ONCE, and say why not.
 
-    looked: list[str] = []
+        Also marks drains as failed whose process is gone, so that they hold nothing up, and takes
+        back at once what failed and canceled drains still hold.
+        """
+        repository, own = tick.repository, neo4j.settings
+        for run_id in fail_vanished(tick.instance, repository):
+            tick.log.warning(f"the process of drain {run_id} is gone; the run is marked as failed")
 
-    async def look(queue: Queue, settings: Settings) -> Seen:
-        model, most = settings.model, settings.drains_at_once
-        drains = know_drains(context.instance, repository, beside=bool(looked))
-        looked.append(settings.queue)
-        refusal = await queue.identity.refusal()
-        backlog = await queue.metrics.backlog(model, most=most * JOBS_PER_DRAIN)
-        # Nobody holds a job while none is in work: a queue at rest is not asked.
-        holders = await queue.lookout.holders() if backlog.processing else []
-        if refusal:
-            return Seen(backlog, Wait(refusal), holders)
-        limit = Grant(timedelta(0))
-        if backlog.due:
-            limit = await wiring.open_limiter(queue, settings).peek()
-        decision = decide(backlog, drains, most=most, limit=limit, model=model)
-        eta = None
-        if drains.running and backlog.pending:
-            rate = await queue.metrics.completed_per_minute(MEASURED)
-            left = backlog.pending + backlog.processing
-            eta = outlook(left, rate, hold=limit.wait if limit.hold else timedelta(0))
-        return Seen(backlog, decision, holders, eta)
+        looked: list[str] = []
 
-    sides = neo4j.with_queues(look)
-    holders = [holder for seen in sides for holder in seen.holders]
-    taken = take_back(context.instance, neo4j, holders, repository=repository, log=context.log)
-    requests: list[dg.RunRequest] = []
-    reasons: list[str] = []
-    started: list[str] = []
-    for number, (queue, seen) in enumerate(zip(looked, sides, strict=True)):
-        beside = f" (beside, queue {queue})" if number else ""
-        start = seen.decision
-        reasons.append(f"{start.reason}{beside}")
-        if isinstance(start, Wait):
-            reasons += [seen.eta] if seen.eta else []
-            continue
-        context.log.info(f"starting {start.drains} drains: {start.reason}{beside}")
-        tags = {"embed_pipeline/due": start.reason, **({QUEUE_TAG: queue} if number else {})}
-        config = _for_queue(queue) if number else {}
-        requests += [dg.RunRequest(tags=tags, run_config=config) for _ in range(start.drains)]
-        started.append(f"started {start.drains}: {start.reason}{beside}")
-    if not requests:
-        return dg.SkipReason("; ".join([*reasons, *taken]))
-    at = sides[0].backlog.at.isoformat()
-    return dg.SensorResult(run_requests=requests, cursor=f"{at} {'; '.join(started)}")
+        async def look(queue: Queue, settings: Settings) -> Seen:
+            model, most = settings.model, settings.drains_at_once
+            drains = know_drains(
+                tick.instance, repository, beside=bool(looked), tags=site.tags(own)
+            )
+            looked.append(settings.queue)
+            refusal = await queue.identity.refusal()
+            backlog = await queue.metrics.backlog(model, most=most * JOBS_PER_DRAIN)
+            # Nobody holds a job while none is in work: a queue at rest is not asked.
+            holders = await queue.lookout.holders() if backlog.processing else []
+            if refusal:
+                return Seen(backlog, Wait(refusal), holders)
+            limit = Grant(timedelta(0))
+            if backlog.due:
+                limit = await wiring.open_limiter(queue, settings).peek()
+            decision = decide(backlog, drains, most=most, limit=limit, model=model)
+            eta = None
+            if drains.running and backlog.pending:
+                rate = await queue.metrics.completed_per_minute(MEASURED)
+                left = backlog.pending + backlog.processing
+                eta = outlook(left, rate, hold=limit.wait if limit.hold else timedelta(0))
+            return Seen(backlog, decision, holders, eta)
 
+        sides = neo4j.with_queues(look)
+        holders = [holder for seen in sides for holder in seen.holders]
+        taken = take_back(tick.instance, neo4j, holders, repository=repository, log=tick.log)
+        requests: list[dg.RunRequest] = []
+        reasons: list[str] = []
+        started: list[str] = []
+        for number, (queue, seen) in enumerate(zip(looked, sides, strict=True)):
+            beside = f" (beside, queue {queue})" if number else ""
+            start = seen.decision
+            reasons.append(f"{start.reason}{beside}")
+            if isinstance(start, Wait):
+                reasons += [seen.eta] if seen.eta else []
+                continue
+            tick.log.info(f"starting {start.drains} drains: {start.reason}{beside}")
+            tags = {"embed_pipeline/due": start.reason, **site.tags(own)}
+            tags |= {QUEUE_TAG: queue} if number else {}
+            config = site.run_config("drain", own, {"queue": queue} if number else {})
+            requests += [dg.RunRequest(tags=tags, run_config=config) for _ in range(start.drains)]
+            started.append(f"started {start.drains}: {start.reason}{beside}")
+        if not requests:
+            return dg.SkipReason("; ".join([*reasons, *taken]))
+        at = sides[0].backlog.at.isoformat()
+        return dg.SensorResult(run_requests=requests, cursor=f"{at} {'; '.join(started)}")
 
-def _for_queue(queue: str) -> dict[str, Any]:
-    """What makes a drain one of the queue beside the live one."""
-    return {"ops": {"drain": {"config": {"queue": queue}}}}
-
-
-def _repository(context: dg.SensorEvaluationContext) -> str | None:
-    """Where this sensor is; unknown where no daemon evaluates it."""
-    origin = context.code_location_origin
-    return f"{context.repository_name}@{origin.location_name}" if origin else None
+    return embed_backlog

@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from embed_pipeline.defs.border import op
+from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
@@ -21,14 +21,13 @@ def close_queue(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
     context.log.info("paused; the job resume_queue gives out jobs again")
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(close_queue)
 def pause_queue() -> None:
     """Give out no more jobs, to any worker on any machine.
 
     What is being worked on goes on and is stored; drains end by themselves. New jobs are still
     accepted. The job resume_queue ends the pause.
     """
-    close_queue()
 
 
 class ResumeConfig(RunConfig):
@@ -60,7 +59,6 @@ def open_queue(context: dg.OpExecutionContext, config: ResumeConfig, neo4j: Neo4
     context.add_output_metadata({"breaker": breaker.status.value})
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@job(open_queue)
 def resume_queue() -> None:
     """Give out jobs again after pause_queue, or after a fault that has been mended."""
-    open_queue()

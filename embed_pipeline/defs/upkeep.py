@@ -11,13 +11,14 @@ import dagster as dg
 
 from embed_pipeline.defs.assets import ACTIONS, METRICS
 from embed_pipeline.defs.checks import evaluation
-from embed_pipeline.defs.describing import described
 from embed_pipeline.defs.failures import of_reading
 from embed_pipeline.defs.graph import observations, observed
 from embed_pipeline.defs.metadata import SHOWN, of_actions, of_coverage
 from embed_pipeline.defs.renewal import is_fresh, renewed
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
+from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.ticks import Tick, assets_of, sensor
 from embed_pipeline.domain.audit import AuditEntry
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.health import Reading, Verdict
@@ -56,26 +57,24 @@ def memory_of(cursor: str | None) -> dict[str, Any]:
     return memory if isinstance(memory, dict) else {}
 
 
-def metrics_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
-    """Read the queue every ``interval``, without a run."""
+def metrics_sensor(site: Site) -> dg.SensorDefinition:
+    """Reads the queues every EMBED_METRICS_INTERVAL, without a run."""
 
-    @described(
-        dg.sensor,
-        name="queue_metrics",
+    @sensor(
+        site,
         # Only so that the page of the asset leads here: no run is requested.
-        target=dg.AssetSelection.assets(asset_key(METRICS, queue)),
-        minimum_interval_seconds=max(1, int(interval.total_seconds()) - LOOP),
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        target=assets_of(site, METRICS),
+        minimum_interval_seconds=_pace(site.first.metrics_interval),
     )
-    def queue_metrics(context: dg.SensorEvaluationContext, neo4j: Neo4jResource) -> dg.SensorResult:
+    def queue_metrics(tick: Tick, neo4j: Neo4jResource) -> dg.SensorResult:
         """Add a reading to embed_queue_metrics, and renew the checks.
 
         What operators have done since is added to operator_actions; what has changed about the
         entities and their index to graph_entities and entity_vector_index.
         """
-        before, now = memory_of(context.cursor), now_ms()
+        queue, before, now = neo4j.settings.queue, memory_of(tick.cursor), now_ms()
         reading, verdicts, actions = neo4j.run_as_set(_look)
-        memory, news = renewed(context.instance, verdicts, before, queue=queue, now=now)
+        memory, news = renewed(tick.instance, verdicts, before, queue=queue, now=now)
         events: list[Any] = [evaluation(verdict, queue) for verdict in news]
         memory[ACTIONS] = _mark(actions)
         if memory[ACTIONS] != before.get(ACTIONS, _mark([])):
@@ -95,6 +94,10 @@ def metrics_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
         )
 
     return queue_metrics
+
+
+def _pace(interval: timedelta) -> int:
+    return max(1, int(interval.total_seconds()) - LOOP)
 
 
 async def _look(
@@ -134,22 +137,20 @@ def _resume(scan: Scan, memory: dict[str, Any]) -> None:
         scan.report = report
 
 
-def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
-    """Scan all entities every ``interval``, in steps; never if 0."""
+def reconcile_sensor(site: Site) -> dg.SensorDefinition:
+    """Scans all entities every EMBED_RECONCILE_INTERVAL, in steps; never if 0."""
+    interval = site.first.reconcile_interval
     running = dg.DefaultSensorStatus.RUNNING if interval else dg.DefaultSensorStatus.STOPPED
-    step = min(max(interval / SHARE, SHORTEST_STEP), LONGEST_STEP)
-    embeddings = asset_key(EMBEDDINGS, queue)
+    longest = LONGEST_STEP / len(site.embeddings)
+    step = min(max(interval / SHARE, SHORTEST_STEP), longest)
 
-    @described(
-        dg.sensor,
-        name="reconcile_entities",
-        target=dg.AssetSelection.assets(embeddings),
-        minimum_interval_seconds=max(1, int(interval.total_seconds()) - LOOP),
+    @sensor(
+        site,
+        target=assets_of(site, EMBEDDINGS),
+        minimum_interval_seconds=_pace(interval),
         default_status=running,
     )
-    def reconcile_entities(
-        context: dg.SensorEvaluationContext, neo4j: Neo4jResource
-    ) -> dg.SensorResult | dg.SkipReason:
+    def reconcile_entities(tick: Tick, neo4j: Neo4jResource) -> dg.SensorResult | dg.SkipReason:
         """Compare entities with their vectors and enqueue what does not fit, whoever wrote it.
 
         Every EMBED_RECONCILE_INTERVAL one step of a tenth of that time; a large graph takes several
@@ -157,7 +158,7 @@ def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
         """
         if not interval:
             return dg.SkipReason("the scan is off (EMBED_RECONCILE_INTERVAL=0)")
-        memory = memory_of(context.cursor)
+        memory = memory_of(tick.cursor)
 
         async def work(queue: Queue, settings: Settings) -> Scan | str:
             if refusal := await queue.identity.refusal():
@@ -185,7 +186,8 @@ def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
         is_known = memory.get("figures") == figures
         events = []
         if not (is_known and is_fresh(memory.get("told", 0), now)):
-            events = [dg.AssetMaterialization(embeddings, metadata=metadata)]
+            key = asset_key(EMBEDDINGS, neo4j.settings.queue)
+            events = [dg.AssetMaterialization(key, metadata=metadata)]
         told = memory["told"] if not events else now
         return dg.SensorResult(
             skip_reason=f"{said}; {scan.report.percent:.2f} % are current",

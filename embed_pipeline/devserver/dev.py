@@ -32,7 +32,7 @@ CHANGE_FROM_HERE: Final = "embed-pipeline dev --change-model"
 
 
 def run(
-    settings: Settings,
+    embeddings: tuple[Settings, ...],
     *,
     console: Console,
     server: Neo4jServer,
@@ -53,9 +53,11 @@ def run(
                 speaker.say("▸ Stopped the Dagster of an earlier start that had been left running")
             check_ui_port(port)
             with ExitStack() as cleanup:
+                settings = embeddings[0]
                 if settings.uses_bundled_server:
                     _start_neo4j(server, session, cleanup, console)
-                prepare_database(settings, speaker, change_model=change_model)
+                for each in embeddings:
+                    prepare_database(each, speaker, change_model=change_model)
                 speaker.say("▸ Dagster is starting")
                 dagster = _start_dagster(port, signals, cleanup, speaker)
                 # Whatever ends the wait: from here on only the stop is under way.

@@ -14,7 +14,8 @@ from embed_pipeline.domain.cutover import Alias, Side
 from embed_pipeline.domain.errors import CutoverError
 from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.operations import wiring
-from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.settings import Settings
+from embed_pipeline.settings.load import changed
 from embed_pipeline.store.alias import read_alias
 from embed_pipeline.store.connection import Driver, connected
 from embed_pipeline.store.database import Database
@@ -120,7 +121,7 @@ def wanted_settings(
         given["EMBEDDING_MODEL"] = model
     if chosen is not None:
         given["EMBEDDING_PROVIDER"] = chosen
-    return load_settings(**given)
+    return changed(settings, given)
 
 
 def difference(settings: Settings, alias: Alias | None) -> str | None:

@@ -89,7 +89,26 @@ def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings
     return _checked(None, given)
 
 
+def changed(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """These settings with other values; whatever else was said stays.
+
+    Raises:
+        ConfigurationError: lists every problem, one per line.
+    """
+    names = {name: str(field.validation_alias) for name, field in Settings.model_fields.items()}
+    said = {names[name]: getattr(settings, name) for name in settings.model_fields_set}
+    return _checked(None, {**said, **given})
+
+
 def _checked(env_file: Path | None, given: Mapping[str, Any]) -> Settings:
+    settings, problems = examined(env_file, given)
+    if problems:
+        raise ConfigurationError(_listing(problems, env_file))
+    return settings
+
+
+def examined(env_file: Path | None, given: Mapping[str, Any]) -> tuple[Settings, list[Problem]]:
+    """The settings, and what is wrong with them; harmless values stand for the wrong ones."""
     try:
         settings = Settings(_env_file=env_file, **given)  # pyright: ignore[reportCallIssue]
         problems = []
@@ -99,9 +118,7 @@ def _checked(env_file: Path | None, given: Mapping[str, Any]) -> Settings:
         settings = Settings(_env_file=env_file, **{**given, **_stand_ins(problems)})  # pyright: ignore
     wrong = frozenset[str]().union(*(p.variables for p in problems))
     problems += [p for p in _contradictions(settings) if not p.variables & wrong]
-    if problems:
-        raise ConfigurationError(_listing(problems, env_file))
-    return settings
+    return settings, problems
 
 
 def warnings(settings: Settings, env_file: Path | None = None) -> list[str]:

@@ -20,6 +20,11 @@ class Settings(SpendingSettings):
         "all or drains",
         "all",
     )
+    embeddings_path: str | None = setting(
+        "EMBED_EMBEDDINGS_PATH",
+        "File that lists several embeddings; if empty embeddings.yaml, where that exists.",
+        "the path of a YAML file; see docs/embeddings.md",
+    )
     drains_at_once: WholeNumber = setting(
         "EMBED_DRAINS_AT_ONCE",
         "Drains that the backlog sensor of a code server lets run at once.",

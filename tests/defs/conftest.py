@@ -1,8 +1,6 @@
 """The project as Dagster runs it, on the real queue: settings, definitions and an instance."""
 
 import asyncio
-import importlib
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +11,8 @@ import dagster as dg
 import pytest
 
 from embed_pipeline.defs import upkeep
+from embed_pipeline.defs.build import build_location
+from embed_pipeline.defs.site import Site
 from embed_pipeline.settings import Settings, load_settings
 from tests.conftest import TestServer
 from tests.support.openai_server import KEY, OpenAIServer, openai_server
@@ -31,9 +31,17 @@ class Deployment:
     """
 
     queue: Neo4jUnderTest
-    settings: Settings
     instance: dg.DagsterInstance
-    defs: dg.Definitions
+
+    @property
+    def settings(self) -> Settings:
+        """Those of this moment."""
+        return load_settings()
+
+    @property
+    def defs(self) -> dg.Definitions:
+        """What the code location holds under the settings of this moment."""
+        return fresh_definitions()
 
     async def run(
         self,
@@ -42,8 +50,8 @@ class Deployment:
         tags: dict[str, str] | None = None,
     ) -> dg.ExecuteInProcessResult:
         """Launch a job as the launchpad would; a failed run is handed back, not raised."""
-        job = self.defs.resolve_job_def(name)
-        return await self.launch(job, self.run_config(name, config), tags=tags)
+        job = self.defs.resolve_job_def(Site((self.settings,)).name(name))
+        return await self.launch(job, self.run_config(job.name, config), tags=tags)
 
     async def launch(
         self, job: dg.JobDefinition, run_config: dict[str, Any], **options: Any
@@ -109,7 +117,7 @@ async def deployment(
         monkeypatch.setenv(name, value)
     [row] = await queue.run("RETURN datetime.realtime().epochMillis AS now")
     queue.clock.now = datetime.fromtimestamp(row["now"] / 1000, UTC) - A_MOMENT
-    return Deployment(queue, load_settings(), instance, fresh_definitions(monkeypatch))
+    return Deployment(queue, instance)
 
 
 @pytest.fixture
@@ -127,10 +135,9 @@ def provider(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield server
 
 
-def fresh_definitions(monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
+def fresh_definitions() -> dg.Definitions:
     """What the code location holds under the settings of this moment."""
-    monkeypatch.delitem(sys.modules, "embed_pipeline.definitions", raising=False)
-    return importlib.import_module("embed_pipeline.definitions").defs
+    return build_location(load_settings())
 
 
 @dataclass
@@ -168,7 +175,7 @@ def sensor(
     def find(name: str, **settings: str) -> SensorUnderTest:
         for variable, value in settings.items():
             monkeypatch.setenv(variable, value)
-        defs = fresh_definitions(monkeypatch)
+        defs = fresh_definitions()
         sensors = {found.name: found for found in defs.sensors or ()}
         return SensorUnderTest(deployment, sensors[name])
 

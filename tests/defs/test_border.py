@@ -36,7 +36,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def broken(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     """Everything that ops, assets, sensors and schedules do fails with an error that quotes."""
-    monkeypatch.setattr(Neo4jResource, "settings", property(lambda _: quote_everything()))
+    monkeypatch.setattr(Neo4jResource, "of", lambda *_: quote_everything())
     return deployment
 
 

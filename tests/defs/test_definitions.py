@@ -4,7 +4,6 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,18 +12,14 @@ import dagster as dg
 import pytest
 
 import embed_pipeline.defs as defs_folder
-from embed_pipeline.defs.history import history_asset
-from embed_pipeline.defs.quality import quality_asset
+from embed_pipeline.defs.border import Job
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from tests.defs.conftest import fresh_definitions
 from tests.support.project import BIN, Project, make_project
+from tests.support.sites import site_of
 
-GIVEN = {
-    "interval": timedelta(minutes=1),
-    "queue": DEFAULT_QUEUE,
-    "history": history_asset(DEFAULT_QUEUE),
-    "quality": quality_asset(DEFAULT_QUEUE),
-}
+SITE = site_of()
+GIVEN = {"queue": DEFAULT_QUEUE, "site": SITE, "settings": SITE.first}
 """What the functions take that make definitions."""
 DEFINITIONS = (
     dg.AssetChecksDefinition,
@@ -60,7 +55,7 @@ def test_m23_the_code_location_refuses_a_wrong_retention(project: Project) -> No
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Everything that definitions.py hands to Dagster."""
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
-    defs = fresh_definitions(monkeypatch)
+    defs = fresh_definitions()
     kinds = (defs.assets, defs.asset_checks, defs.jobs, defs.schedules, defs.sensors)
     return [thing for kind in kinds for thing in kind or ()]
 
@@ -89,15 +84,26 @@ def name_of(thing: Any) -> tuple[type, str]:
 
 
 def test_the_list_of_definitions_is_complete(listed: list[Any]) -> None:
-    found = [
+    found = {
+        thing.name
+        for module in modules()
+        for thing in vars(module).values()
+        if isinstance(thing, Job)
+    }
+
+    assert found
+    assert found == {thing.name for thing in listed if isinstance(thing, dg.JobDefinition)}
+
+
+def test_nothing_is_defined_before_the_settings_are_known() -> None:
+    made = [
         thing
         for module in modules()
         for thing in vars(module).values()
         if isinstance(thing, DEFINITIONS)
     ]
 
-    assert found
-    assert [thing for thing in found if thing not in listed] == []
+    assert made == []
 
 
 def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) -> None:
@@ -107,12 +113,16 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
         "cutover_gates",
         "daily_history",
         "daily_quality",
+        "embed_backlog",
         "embed_cutover",
         "embed_drains",
         "embed_health",
         "embed_queue_metrics",
         "embedding_plan",
         "embedding_quality",
+        "hourly_retry",
+        "nightly_cleanup",
+        "nightly_pruning",
         "operator_actions",
         "queue_metrics",
         "queue_metrics_history",
@@ -130,7 +140,7 @@ def test_a_further_code_server_has_drains_and_nothing_that_must_be_there_once(
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
     monkeypatch.setenv("EMBED_CODE_SERVER", "drains")
 
-    defs = fresh_definitions(monkeypatch)
+    defs = fresh_definitions()
 
     assert [job.name for job in defs.jobs or ()] == ["drain_embed_queue", "prune_old_runs"]
     # The logs of its drains are on its machine.
@@ -141,10 +151,10 @@ def test_a_further_code_server_has_drains_and_nothing_that_must_be_there_once(
 
 def test_a_second_queue_shares_no_asset_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
-    first = fresh_definitions(monkeypatch).resolve_asset_graph()
+    first = fresh_definitions().resolve_asset_graph()
     monkeypatch.setenv("EMBED_QUEUE", "acme")
 
-    second = fresh_definitions(monkeypatch).resolve_asset_graph()
+    second = fresh_definitions().resolve_asset_graph()
 
     def names(keys: Iterable[dg.AssetKey]) -> set[str]:
         return {key.to_user_string() for key in keys}

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -14,15 +13,15 @@ from dagster._core.test_utils import freeze_time
 
 from embed_pipeline import history
 from embed_pipeline.defs.history import LOOK_BACK, history_asset, history_schedule
-from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.defs.resources import resources
+from embed_pipeline.defs.site import Site
 from embed_pipeline.history.archive import Archive
+from embed_pipeline.settings import load_settings
 from tests.support.generated_history import insert, make_home, readings
 from tests.support.project import BIN, ROOT
 
 TODAY = datetime(2026, 11, 16, tzinfo=UTC)
 DAY = timedelta(days=1)
-HISTORY = history_asset(DEFAULT_QUEUE)
 YESTERDAY = TODAY - DAY
 
 
@@ -56,12 +55,13 @@ def read_at(instance: dg.DagsterInstance, at: datetime, **figures: int) -> None:
 
 
 def materialize(instance: dg.DagsterInstance, day: datetime) -> dg.ExecuteInProcessResult:
+    site = Site((load_settings(),))
     with freeze_time(TODAY + DAY / 2):
         return dg.materialize(
-            [HISTORY],
+            [history_asset(site, site.first)],
             instance=instance,
             partition_key=f"{day:%Y-%m-%d}",
-            resources={"neo4j": Neo4jResource()},
+            resources=resources(site),
             raise_on_error=False,
         )
 
@@ -74,15 +74,16 @@ def reason(result: dg.ExecuteInProcessResult) -> str:
 
 def tick(instance: dg.DagsterInstance, at: datetime = TODAY) -> list[str] | str | None:
     """The days that the schedule asks for, or why it asks for none."""
+    site = Site((load_settings(),))
     with dg.build_schedule_context(
         instance=instance,
         scheduled_execution_time=at + timedelta(minutes=20),
-        resources={"neo4j": Neo4jResource()},
+        resources=resources(site),
     ) as context:
-        found: Any = history_schedule(HISTORY, DEFAULT_QUEUE)(context)
-    if isinstance(found, dg.SkipReason):
+        found = history_schedule(site).evaluate_tick(context)
+    if not found.run_requests:
         return found.skip_message
-    return [request.partition_key for request in found]
+    return [request.partition_key for request in found.run_requests]
 
 
 def test_a_closed_day_is_written_and_read_again(

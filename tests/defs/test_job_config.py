@@ -68,7 +68,7 @@ FIELDS = {
 @pytest.fixture
 def defs(monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
-    return fresh_definitions(monkeypatch)
+    return fresh_definitions()
 
 
 def op_of(job: dg.JobDefinition) -> dg.OpDefinition:

@@ -12,6 +12,7 @@ from dagster._core.test_utils import create_run_for_test, instance_for_test
 
 from embed_pipeline.defs import drains, graph
 from embed_pipeline.defs.operators import UserRunCoordinator
+from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_TAG, MAX_RUNTIME_TAG, WORKER_TAG
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.worker.engine import Drain
@@ -254,14 +255,13 @@ async def test_m95_every_driver_of_a_drain_comes_from_the_resource(
     deployment: Deployment, provider: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
-    neo4j = (deployment.defs.resources or {})["neo4j"]
-    own = type(neo4j).open_driver
+    own = Neo4jResource.open_driver
 
     def counted(self: Any, connection: Any) -> Any:
         opened.append(connection)
         return own(self, connection)
 
-    monkeypatch.setattr(type(neo4j), "open_driver", counted)
+    monkeypatch.setattr(Neo4jResource, "open_driver", counted)
     monkeypatch.setattr("embed_pipeline.operations.wiring.open_driver", None)
     await deployment.queue.given_jobs("ada")
 

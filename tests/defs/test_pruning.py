@@ -308,7 +308,7 @@ def test_no_more_runs_are_read_than_asked_for(instance: dg.DagsterInstance) -> N
 def test_every_job_and_every_tick_of_the_project_is_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
 
-    defs = fresh_definitions(monkeypatch)
+    defs = fresh_definitions()
 
     assert {job.name for job in defs.jobs or ()} == set(PRUNED)
     ticking = [*(defs.sensors or ()), *(defs.schedules or ())]

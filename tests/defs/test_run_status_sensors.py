@@ -162,9 +162,9 @@ async def test_m96_the_runs_of_another_code_location_are_its_own_business(
         dg.DagsterRun(job_name=DRAIN_JOB, status=Status.FAILURE, remote_job_origin=origin)
     )
     await deployment.queue.leased("ada", owner=owner_of(run.run_id))
-    where = "embed_pipeline.defs.sensors._repository"
-    monkeypatch.setattr(where, lambda _: "__repository__@here")
+    where = "embed_pipeline.defs.ticks.Tick.repository"
+    monkeypatch.setattr(where, "__repository__@here")
 
     assert await said_by(backlog) == "nothing waits, 1 in work"
-    monkeypatch.setattr(where, lambda _: "__repository__@there")
+    monkeypatch.setattr(where, "__repository__@there")
     assert "1 leases taken back" in await said_by(backlog)

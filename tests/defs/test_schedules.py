@@ -1,17 +1,20 @@
 """What happens by the clock: looks first, and starts a run only where there is work."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 import dagster as dg
 import pytest
 
 from embed_pipeline.defs import schedules
+from embed_pipeline.defs.site import Site
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, NewJob
 from tests.defs.conftest import Deployment
 from tests.support.dagster_results import figures
 from tests.support.queue_harness import MODEL
+from tests.support.sites import site_of
 
 DAY = timedelta(days=1)
 ON, OFF = dg.DefaultScheduleStatus.RUNNING, dg.DefaultScheduleStatus.STOPPED
@@ -26,17 +29,18 @@ async def fail(deployment: Deployment, uid: str, category: ErrorCategory) -> Non
 
 
 @pytest.mark.parametrize(
-    ("schedule", "status", "cron"),
+    ("make", "status", "cron"),
     [
-        (schedules.nightly_cleanup, ON, "15 3 * * *"),
-        (schedules.nightly_pruning, ON, "45 3 * * *"),
-        (schedules.hourly_retry, OFF, "5 * * * *"),
+        (schedules.cleanup_schedule, ON, "15 3 * * *"),
+        (schedules.pruning_schedule, ON, "45 3 * * *"),
+        (schedules.retry_schedule, OFF, "5 * * * *"),
     ],
-    ids=lambda value: getattr(value, "name", None),
 )
 def test_what_costs_money_is_off_until_somebody_turns_it_on(
-    schedule: dg.ScheduleDefinition, status: dg.DefaultScheduleStatus, cron: str
+    make: Callable[[Site], dg.ScheduleDefinition], status: dg.DefaultScheduleStatus, cron: str
 ) -> None:
+    schedule = make(site_of())
+
     assert schedule.default_status is status
     assert schedule.cron_schedule == cron
     assert schedule.description

@@ -9,6 +9,7 @@ import yaml
 
 from embed_pipeline.defs.job_filters import retry_failed_jobs
 from embed_pipeline.history import retry_config
+from tests.support.sites import site_of
 
 FAILURES = pd.DataFrame(
     [
@@ -21,7 +22,7 @@ FAILURES = pd.DataFrame(
 
 def accepted(text: str) -> dict[str, Any]:
     """What Dagster makes of it."""
-    checked = dg.validate_run_config(retry_failed_jobs, yaml.safe_load(text))
+    checked = dg.validate_run_config(retry_failed_jobs.of(site_of()), yaml.safe_load(text))
     return checked["ops"]["retry_jobs"]["config"]
 
 

@@ -23,7 +23,7 @@ CONTROL = ("a\x00b", "a\nb", "a\x1b[31m", "\x7f", "\x85")
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[dg.JobDefinition]:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
-    return list(fresh_definitions(monkeypatch).resolve_all_job_defs())
+    return list(fresh_definitions().resolve_all_job_defs())
 
 
 def configs_of(jobs: list[dg.JobDefinition]) -> dict[str, type[dg.Config]]:

@@ -1,0 +1,67 @@
+"""What the definitions are made for: the embeddings of one code location, and the names of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.settings import Settings
+
+EMBEDDING: Final = "embedding"
+"""The field of a run config that says which embedding is meant, where there are several."""
+EMBEDDING_TAG: Final = "embed_pipeline/embedding"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The embeddings of a code location; each has the name of its queue."""
+
+    embeddings: tuple[Settings, ...]
+
+    @property
+    def first(self) -> Settings:
+        """The only one, as a rule; its deployment-wide settings hold for all."""
+        return self.embeddings[0]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether jobs and sensors serve several embeddings."""
+        return len(self.embeddings) > 1
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The names of the embeddings."""
+        return tuple(settings.queue for settings in self.embeddings)
+
+    def name(self, plain: str) -> str:
+        """The name of a job, op, sensor, schedule or resource.
+
+        That of a second queue says whose it is: both may be merged into one project.
+        """
+        queue = self.first.queue
+        return plain if self.is_shared or queue == DEFAULT_QUEUE else f"{queue}_{plain}"
+
+    @property
+    def neo4j(self) -> str:
+        """The key of the resource that leads to the graph; not one that another project has."""
+        return self.name("embed_neo4j")
+
+    @property
+    def io_manager(self) -> str:
+        """The key of what stands where outputs would be handed on."""
+        return self.name("embed_outputs")
+
+    def chosen(self, settings: Settings) -> dict[str, str]:
+        """What says in a run config which embedding is meant."""
+        return {EMBEDDING: settings.queue} if self.is_shared else {}
+
+    def tags(self, settings: Settings) -> dict[str, str]:
+        """What says it on a run."""
+        return {EMBEDDING_TAG: settings.queue} if self.is_shared else {}
+
+    def run_config(
+        self, op: str, settings: Settings, config: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The run config of a job, for the one op that it has."""
+        given = {**self.chosen(settings), **(config or {})}
+        return {"ops": {self.name(op): {"config": given}}} if given else {}
