@@ -101,7 +101,12 @@ def schedule(site: Site, **options: Any) -> Callable[[Look], dg.ScheduleDefiniti
             neo4j: Neo4jResource = getattr(context.resources, site.neo4j)
             found = {queue: _looked(look, Tick(context), neo4j, queue) for queue in site.queues}
             result = _together(site, {q: _as_result(f, None) for q, f in found.items()})
-            requests = list(result.run_requests or ())
+            at = context.scheduled_execution_time.isoformat()
+            # Dagster refuses several without; those of another tick are others.
+            requests = [
+                request.with_replaced_attrs(run_key=f"{at} {number}")
+                for number, request in enumerate(result.run_requests or ())
+            ]
             return requests or dg.SkipReason(_reason(result))
 
         made = dg.schedule(

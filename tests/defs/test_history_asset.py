@@ -12,6 +12,7 @@ import pytest
 from dagster._core.test_utils import freeze_time
 
 from embed_pipeline import history
+from embed_pipeline.defs.build import build_location
 from embed_pipeline.defs.history import LOOK_BACK, history_asset, history_schedule
 from embed_pipeline.defs.resources import resources
 from embed_pipeline.defs.site import Site
@@ -79,11 +80,12 @@ def tick(instance: dg.DagsterInstance, at: datetime = TODAY) -> list[str] | str 
         instance=instance,
         scheduled_execution_time=at + timedelta(minutes=20),
         resources=resources(site),
+        repository_def=build_location(site.first).get_repository_def(),
     ) as context:
         found = history_schedule(site).evaluate_tick(context)
     if not found.run_requests:
         return found.skip_message
-    return [request.partition_key for request in found.run_requests]
+    return [str(request.partition_key) for request in found.run_requests]
 
 
 def test_a_closed_day_is_written_and_read_again(
