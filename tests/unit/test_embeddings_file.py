@@ -1,0 +1,142 @@
+"""``embeddings.yaml``: what it says, and what is said when it is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.settings.embeddings import (
+    VARIABLES,
+    chosen_embedding,
+    load_embeddings,
+    read_embeddings,
+)
+from embed_pipeline.settings.load import variables
+
+GOOD = """\
+embeddings:
+  - name: movies
+    label: Movie
+    key: title
+    text: "{title}: {tagline}"
+    provider: mock
+    dimensions: 64
+  - name: people
+    label: Person
+    vector: person_vector
+    provider: local-fast
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a project, with the one variable that every project needs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBED_PIPELINE_HOME", str(tmp_path))
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setattr("embed_pipeline.settings.embeddings.project_dir", lambda: tmp_path)
+    return tmp_path
+
+
+def said_of(folder: Path, text: str) -> str:
+    path = folder / "embeddings.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        read_embeddings(path)
+    return str(caught.value)
+
+
+def test_each_entry_is_an_embedding_and_the_variables_say_the_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_MAX_ATTEMPTS", "7")
+    (folder / "embeddings.yaml").write_text(GOOD)
+
+    movies, people = load_embeddings()
+
+    assert (movies.queue, movies.entity_shape.label, movies.dimensions) == ("movies", "Movie", 64)
+    assert movies.entity_shape.template == "{title}: {tagline}"
+    assert (people.queue, people.entity_shape.vector) == ("people", "person_vector")
+    assert people.provider.value == "local-fast"
+    assert [settings.max_attempts for settings in (movies, people)] == [7, 7]
+
+
+def test_without_a_file_the_variables_describe_the_one_that_is_called_default(
+    folder: Path,
+) -> None:
+    [only] = load_embeddings()
+
+    assert only.queue == "default"
+
+
+def test_the_variable_names_another_file_and_one_that_is_missing_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "other.yaml").write_text(GOOD)
+    monkeypatch.setenv("EMBED_EMBEDDINGS_PATH", "other.yaml")
+    assert [settings.queue for settings in load_embeddings()] == ["movies", "people"]
+
+    monkeypatch.setenv("EMBED_EMBEDDINGS_PATH", "nowhere.yaml")
+    with pytest.raises(ConfigurationError, match=r"EMBED_EMBEDDINGS_PATH is 'nowhere.yaml'; there"):
+        load_embeddings()
+
+
+def test_all_problems_are_said_at_once_with_line_and_field(folder: Path) -> None:
+    said = said_of(
+        folder,
+        "embeddings:\n"
+        "  - name: movies\n"
+        "    colour: red\n"
+        "    dimensions: 99999\n"
+        "  - label: Person\n"
+        "  - name: two words\n"
+        "    provider: magic\n",
+    )
+
+    assert said.startswith("5 things are wrong in embeddings.yaml:\n")
+    assert "embeddings.yaml:3: colour is no field of an embedding; allowed are name, label" in said
+    assert "embeddings.yaml:4: dimensions is '99999'; it must be a whole number from 1" in said
+    assert "embeddings.yaml:5: name is missing" in said
+    assert "embeddings.yaml:6: name is 'two words'; it must be" in said
+    assert "embeddings.yaml:7: provider is 'magic'; it must be auto, openai" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "1: must be 'embeddings:' and a list"),
+        ("embeddings: {}", "1: must be 'embeddings:' and a list"),
+        ("embeddings:\n  - just a word\n", "2: must be the fields of an embedding"),
+        ("embeddings:\n  - name: [a, b]\n", "2: name must be one value"),
+        ("embeddings:\n  - name: a\n    name: b\n", "3: name is said twice; the first time in"),
+        ("embeddings:\n  - name: 'a\n", "3: cannot be read: found unexpected end of stream"),
+    ],
+)
+def test_what_is_no_list_of_embeddings_is_said(folder: Path, text: str, said: str) -> None:
+    assert f"embeddings.yaml:{said}" in said_of(folder, text)
+
+
+def test_two_that_would_get_into_each_others_way_are_refused(folder: Path) -> None:
+    both = "embeddings:\n  - {name: a, label: Movie}\n  - {name: a, label: Person}\n"
+    assert "embeddings.yaml:3: name is 'a', as in line 2; each needs its own" in said_of(
+        folder, both
+    )
+    vector = "embeddings:\n  - {name: a, label: Movie}\n  - {name: b, label: Movie}\n"
+    assert "embeddings.yaml:3: b would write to embedding of Movie, as a does; set" in said_of(
+        folder, vector
+    )
+
+
+def test_one_is_chosen_by_name_and_must_be_where_there_are_several(folder: Path) -> None:
+    assert chosen_embedding(None).queue == "default"
+    (folder / "embeddings.yaml").write_text(GOOD)
+
+    assert chosen_embedding("people").queue == "people"
+    with pytest.raises(ConfigurationError, match="has 2 embeddings: movies, people"):
+        chosen_embedding(None)
+    with pytest.raises(ConfigurationError, match="no embedding 'cats'; this project has movies"):
+        chosen_embedding("cats")
+
+
+def test_every_field_is_one_of_the_variables() -> None:
+    assert set(VARIABLES.values()) <= set(variables())
