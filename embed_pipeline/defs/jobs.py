@@ -202,7 +202,7 @@ def reconcile(
     if config.force:
         counts["to_be_embedded_again"] = scan.forced
     report = scan.report
-    context.log.info(f"{report.entities} entities, {report.percent:.2f} % current, {counts}")
+    context.log.info(f"{report.entities} entities, {report.in_words}, {counts}")
     metadata = of_coverage(report)
     context.add_output_metadata({**metadata, **counts})
     if not config.dry_run:

@@ -188,7 +188,7 @@ def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
             events = [dg.AssetMaterialization(embeddings, metadata=metadata)]
         told = memory["told"] if not events else now
         return dg.SensorResult(
-            skip_reason=f"{said}; {scan.report.percent:.2f} % are current",
+            skip_reason=f"{said}; {scan.report.in_words}",
             cursor=json.dumps({"figures": figures, "told": told, BESIDE: memory[BESIDE]}),
             asset_events=events,
         )

@@ -157,7 +157,10 @@ def coverage_gate(report: CoverageReport | None) -> Gate:
     if report is None:
         return Gate(name, passed=False, detail="the entities have not been looked at yet")
     current = report.embeddable * report.percent / 100
-    said = f"{report.percent:.2f} % of {report.embeddable} entities, {LEAST_COVERAGE} % are needed"
+    said = report.nothing_to_embed
+    if report.embeddable:
+        share = f"{report.percent:.2f} % of {report.embeddable} entities"
+        said = f"{share}, {LEAST_COVERAGE} % are needed{report.left_out}"
     if report.waiting:
         said += f"; {report.waiting} wait to be embedded"
     figures = {
