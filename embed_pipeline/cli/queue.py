@@ -107,10 +107,11 @@ def status(
 def coverage_line(report: CoverageReport, now: datetime) -> str:
     """How many entities are current, and since when that is known."""
     from embed_pipeline.domain.coverage import Coverage
+    from embed_pipeline.domain.figures import nothing_to_embed
 
     known = "" if report.at is None else f", {age(now - report.at)} ago"
     if report.embeddable == 0:
-        return f"{report.nothing_to_embed}{known}"
+        return f"{nothing_to_embed(report)}{known}"
     if report.at is None:
         current = report.counts[Coverage.CURRENT]
         return f"{current} of {report.embeddable} entities are current{report.left_out}"

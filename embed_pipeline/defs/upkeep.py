@@ -20,6 +20,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
 from embed_pipeline.domain.audit import AuditEntry
 from embed_pipeline.domain.coverage import CoverageReport
+from embed_pipeline.domain.figures import coverage_in_words
 from embed_pipeline.domain.health import Reading, Verdict
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations import wiring
@@ -188,7 +189,7 @@ def reconcile_sensor(interval: timedelta, queue: str) -> dg.SensorDefinition:
             events = [dg.AssetMaterialization(embeddings, metadata=metadata)]
         told = memory["told"] if not events else now
         return dg.SensorResult(
-            skip_reason=f"{said}; {scan.report.in_words}",
+            skip_reason=f"{said}; {coverage_in_words(scan.report)}",
             cursor=json.dumps({"figures": figures, "told": told, BESIDE: memory[BESIDE]}),
             asset_events=events,
         )

@@ -152,26 +152,11 @@ class CoverageReport:
     @property
     def left_out(self) -> str:
         """Which entities the percentage leaves out, for the end of a sentence; empty if none."""
-        return f" (besides {said})" if (said := self._without) else ""
-
-    @property
-    def in_words(self) -> str:
-        """How much is current, and what that leaves out; no percentage of nothing."""
-        if self.embeddable == 0:
-            return self.nothing_to_embed
-        return f"{self.percent:.2f} % are current{self.left_out}"
-
-    @property
-    def nothing_to_embed(self) -> str:
-        """What to say instead of a percentage where no entity can have a vector."""
-        return "nothing to embed" + (f" ({said})" if (said := self._without) else "")
-
-    @property
-    def _without(self) -> str:
         words = {Coverage.EMPTY_TEXT: "without text", Coverage.UNEMBEDDABLE: "not embeddable"}
         if self.keeps_foreign:
             words[Coverage.FOREIGN] = "with a vector of others"
-        return ", ".join(f"{self.counts[k]} {word}" for k, word in words.items() if self.counts[k])
+        said = ", ".join(f"{self.counts[k]} {word}" for k, word in words.items() if self.counts[k])
+        return f" (besides {said})" if said else ""
 
     @property
     def summary(self) -> dict[str, int]:

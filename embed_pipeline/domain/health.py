@@ -28,6 +28,7 @@ from embed_pipeline.domain.checks import (
 )
 from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport, ScanPace
 from embed_pipeline.domain.failure_kinds import FailureKind
+from embed_pipeline.domain.figures import nothing_to_embed
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
@@ -242,7 +243,7 @@ def _scanned(reading: Reading, interval: timedelta) -> Verdict:
 
 def _covered(report: CoverageReport, wanted: float) -> Verdict:
     if report.embeddable == 0:
-        return Verdict(COVERED, passed=True, message=report.nothing_to_embed)
+        return Verdict(COVERED, passed=True, message=nothing_to_embed(report))
     return Verdict(
         COVERED,
         report.percent >= wanted,
