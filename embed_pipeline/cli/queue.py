@@ -120,14 +120,17 @@ def _status(
 def coverage_line(report: CoverageReport, now: datetime) -> str:
     """How many entities are current, and since when that is known."""
     from embed_pipeline.domain.coverage import Coverage
+    from embed_pipeline.domain.figures import nothing_to_embed
 
+    known = "" if report.at is None else f", {age(now - report.at)} ago"
+    if report.embeddable == 0:
+        return f"{nothing_to_embed(report)}{known}"
     if report.at is None:
         current = report.counts[Coverage.CURRENT]
         return f"{current} of {report.embeddable} entities are current{report.left_out}"
     # 99.96 % is not all of them.
     percent = report.percent if report.percent == 100 else min(report.percent, 99.9)
-    known = f"{age(now - report.at)} ago"
-    return f"{percent:.1f} % of {report.embeddable} entities are current, {known}{report.left_out}"
+    return f"{percent:.1f} % of {report.embeddable} entities are current{known}{report.left_out}"
 
 
 def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]:

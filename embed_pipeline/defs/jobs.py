@@ -13,6 +13,7 @@ from embed_pipeline.defs.metadata import SHOWN, of_coverage, table
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
+from embed_pipeline.domain.figures import coverage_in_words
 from embed_pipeline.domain.job import is_holder
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.misfits import Misfit
@@ -200,7 +201,7 @@ def reconcile(
     if config.force:
         counts["to_be_embedded_again"] = scan.forced
     report = scan.report
-    context.log.info(f"{report.entities} entities, {report.percent:.2f} % current, {counts}")
+    context.log.info(f"{report.entities} entities, {coverage_in_words(report)}, {counts}")
     metadata = of_coverage(report)
     context.add_output_metadata({**metadata, **counts})
     if not config.dry_run:

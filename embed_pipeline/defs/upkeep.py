@@ -21,6 +21,7 @@ from embed_pipeline.defs.site import Site
 from embed_pipeline.defs.ticks import Tick, assets_of, sensor
 from embed_pipeline.domain.audit import AuditEntry
 from embed_pipeline.domain.coverage import CoverageReport
+from embed_pipeline.domain.figures import coverage_in_words
 from embed_pipeline.domain.health import Reading, Verdict
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations import wiring
@@ -190,7 +191,7 @@ def reconcile_sensor(site: Site) -> dg.SensorDefinition:
             events = [dg.AssetMaterialization(key, metadata=metadata)]
         told = memory["told"] if not events else now
         return dg.SensorResult(
-            skip_reason=f"{said}; {scan.report.percent:.2f} % are current",
+            skip_reason=f"{said}; {coverage_in_words(scan.report)}",
             cursor=json.dumps({"figures": figures, "told": told, BESIDE: memory[BESIDE]}),
             asset_events=events,
         )

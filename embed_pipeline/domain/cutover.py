@@ -20,6 +20,7 @@ from typing import Final
 
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.errors import CutoverError
+from embed_pipeline.domain.figures import nothing_to_embed
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.models import MOCK_PREFIX, Provider
 
@@ -157,7 +158,10 @@ def coverage_gate(report: CoverageReport | None) -> Gate:
     if report is None:
         return Gate(name, passed=False, detail="the entities have not been looked at yet")
     current = report.embeddable * report.percent / 100
-    said = f"{report.percent:.2f} % of {report.embeddable} entities, {LEAST_COVERAGE} % are needed"
+    said = nothing_to_embed(report)
+    if report.embeddable:
+        share = f"{report.percent:.2f} % of {report.embeddable} entities"
+        said = f"{share}, {LEAST_COVERAGE} % are needed{report.left_out}"
     if report.waiting:
         said += f"; {report.waiting} wait to be embedded"
     figures = {

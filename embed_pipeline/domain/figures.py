@@ -1,4 +1,4 @@
-"""A reading as flat numbers under names that stay: what is plotted, kept and studied."""
+"""A reading as flat numbers under names that stay, and the coverage in words."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -69,6 +69,17 @@ def coverage_figures(report: CoverageReport) -> dict[str, int | float]:
         "entities_same_text": report.contents.same_text,
         "entities_duplicate": report.contents.duplicates,
     }
+
+
+def coverage_in_words(report: CoverageReport) -> str:
+    """How much is current, and what that leaves out."""
+    share = f"{report.percent:.2f} % are current{report.left_out}"
+    return share if report.embeddable else nothing_to_embed(report)
+
+
+def nothing_to_embed(report: CoverageReport) -> str:
+    """What to say instead of a percentage where no entity can have a vector."""
+    return f"nothing to embed{report.left_out.replace('besides ', '')}"
 
 
 def _seconds(duration: timedelta | None) -> float:

@@ -28,6 +28,7 @@ from embed_pipeline.domain.checks import (
 )
 from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport, ScanPace
 from embed_pipeline.domain.failure_kinds import FailureKind
+from embed_pipeline.domain.figures import nothing_to_embed
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
@@ -240,6 +241,18 @@ def _scanned(reading: Reading, interval: timedelta) -> Verdict:
     )
 
 
+def _covered(report: CoverageReport, wanted: float) -> Verdict:
+    if report.embeddable == 0:
+        return Verdict(COVERED, passed=True, message=nothing_to_embed(report))
+    return Verdict(
+        COVERED,
+        report.percent >= wanted,
+        f"{report.counts[Coverage.CURRENT]} of {report.embeddable} entities are current "
+        f"({report.percent:.2f} %), {wanted:g} % are wanted{report.left_out}",
+        {"coverage_percent": report.percent},
+    )
+
+
 def _embeddings(reading: Reading, objectives: Objectives) -> Iterator[Verdict]:
     report = reading.coverage
     yield _scanned(reading, objectives.reconcile_interval)
@@ -247,13 +260,7 @@ def _embeddings(reading: Reading, objectives: Objectives) -> Iterator[Verdict]:
         for check in (COVERED, UNIFORM, REAL, FITTING, UNIQUE):
             yield Verdict(check, passed=None, message="no scan of the entities has ended yet")
         return
-    yield Verdict(
-        COVERED,
-        report.percent >= objectives.coverage_percent,
-        f"{report.counts[Coverage.CURRENT]} of {report.embeddable} entities are current "
-        f"({report.percent:.2f} %), {objectives.coverage_percent:g} % are wanted{report.left_out}",
-        {"coverage_percent": report.percent},
-    )
+    yield _covered(report, objectives.coverage_percent)
     others = {size: n for size, n in report.dimensions.items() if size != reading.dimensions}
     found = ", ".join(f"{others[size]} of {_length(size)}" for size in sorted(others, reverse=True))
     yield Verdict(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from embed_pipeline.report.source import History, latest, rise, total, worst
+from embed_pipeline.report.source import History, latest, left_out, rise, total, worst
 from embed_pipeline.report.words import number_of, span
 
 MANY_WAITS: Final = 0.2
@@ -40,10 +40,10 @@ def _coverage(history: History) -> str | None:
     if current >= wanted or latest(history.metrics, waiting):
         return None
     return (
-        f"{current:.1f} % of the entities are current, {wanted:g} % are wanted, and nothing waits "
-        "for the rest: 'embed-pipeline jobs retry' tries failed jobs again, 'embed-pipeline jobs "
-        "restore' brings back what operators have cancelled, and what has no job gets one by "
-        "'embed-pipeline reconcile'."
+        f"{current:.1f} % of the entities are current{left_out(history.metrics)}, {wanted:g} % are "
+        "wanted, and nothing waits for the rest: 'embed-pipeline jobs retry' tries failed jobs "
+        "again, 'embed-pipeline jobs restore' brings back what operators have cancelled, and what "
+        "has no job gets one by 'embed-pipeline reconcile'."
     )
 
 

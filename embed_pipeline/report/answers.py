@@ -9,7 +9,15 @@ import pandas as pd
 
 from embed_pipeline.domain.quality import FLOOR
 from embed_pipeline.report.advice import advice
-from embed_pipeline.report.source import History, arrived, completed, latest, rise, worst
+from embed_pipeline.report.source import (
+    History,
+    arrived,
+    completed,
+    has_nothing_to_embed,
+    latest,
+    rise,
+    worst,
+)
 from embed_pipeline.report.words import at, number_of, plain, span
 
 QUIET: Final = timedelta(minutes=15)
@@ -113,7 +121,8 @@ def _signs(history: History) -> Iterator[str]:
     if "coverage_percent" in metrics:
         wanted = history.objectives.coverage_percent
         current = latest(metrics, "coverage_percent")
-        yield f"{current:.1f} % of the entities are current; {wanted:g} % are wanted."
+        share = f"{current:.1f} % of the entities are current; {wanted:g} % are wanted."
+        yield "There is nothing to embed." if has_nothing_to_embed(metrics) else share
         if without := latest(metrics, "entities_empty_text"):
             yield f"Entities without text, which have no vector and do not count: {without:,.0f}."
 

@@ -56,6 +56,20 @@ def latest(frame: pd.DataFrame, column: str) -> float:
     return float(known.iloc[-1]) if len(known) else 0.0
 
 
+def left_out(metrics: pd.DataFrame) -> str:
+    """Which entities the coverage leaves out, for the end of a sentence; empty if none."""
+    words = {"entities_empty_text": "without text", "entities_unembeddable": "not embeddable"}
+    found = {word: latest(metrics, column) for column, word in words.items()}
+    said = ", ".join(f"{number:,.0f} {word}" for word, number in found.items() if number)
+    return f" (besides {said})" if said else ""
+
+
+def has_nothing_to_embed(metrics: pd.DataFrame) -> bool:
+    """Whether no entity can have a vector, so that a percentage would be one of nothing."""
+    without = latest(metrics, "entities_empty_text") + latest(metrics, "entities_unembeddable")
+    return "entities" in metrics and latest(metrics, "entities") <= without
+
+
 def worst(frame: pd.DataFrame, column: str) -> float:
     """The highest value of a figure; 0 if there is none."""
     known = frame[column].dropna() if column in frame else pd.Series(dtype=float)

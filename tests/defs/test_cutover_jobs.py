@@ -2,11 +2,13 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from embed_pipeline.defs import drains
+from embed_pipeline.defs.operators import UNKNOWN
 from tests.acceptance.cutover.conftest import forget_cutovers
 from tests.defs.conftest import Deployment, SensorUnderTest
 from tests.support.dagster_results import figures, problem
@@ -14,6 +16,15 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.queue_harness import DIMENSIONS, MODEL
 
 GO = {"preview": False, "model": "other-model", "dimensions": DIMENSIONS + 1, "provider": "openai"}
+
+
+STEPS: dict[str, dict[str, Any]] = {
+    "cutover_start": GO,
+    "cutover_go": {},
+    "cutover_rollback": {},
+    "cutover_finish": {"force": True},
+}
+"""Every step that changes something, in the order of a cut-over that was given up."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +78,22 @@ async def test_m99_m100_m102_the_steps_of_a_cutover_are_jobs(
     assert "was live" in problem(await embedded.run("cutover_finish"))
     assert figures(await embedded.run("cutover_finish", {"force": True}))["entities"] == 2
     assert figures(await embedded.run("cutover_status"))["phase"] == "none"
+
+
+async def test_every_step_leaves_one_entry(embedded: Deployment) -> None:
+    for step, config in STEPS.items():
+        result = await embedded.run(step, config)
+        shown = figures(result)
+        entries = await embedded.queue.run(
+            "MATCH (a) WHERE any(l IN labels(a) WHERE l STARTS WITH 'EmbedAudit')"
+            " AND a.run_id = $run RETURN a.action AS action, a.actor AS actor, a.filter AS said",
+            run=result.run_id,
+        )
+        assert [(entry["action"], entry["actor"]) for entry in entries] == [("cutover", UNKNOWN)]
+        assert entries[0]["said"].startswith(step.removeprefix("cutover_"))
+        if step == "cutover_start":
+            drain = {"queue": shown["queue"], "linger_seconds": 0}
+            figures(await embedded.run("drain_embed_queue", drain))
 
 
 async def test_a_drain_of_a_queue_that_is_no_side_is_refused(embedded: Deployment) -> None:

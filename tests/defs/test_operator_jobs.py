@@ -125,6 +125,17 @@ class TestReconcileEmbeddings:
         assert kept.entities == 3
         assert kept.counts[Coverage.CURRENT] == 1
 
+    async def test_its_log_says_what_the_percentage_leaves_out(
+        self, deployment: Deployment
+    ) -> None:
+        await deployment.queue.in_state("done", JobStatus.COMPLETED)
+        await deployment.queue.run("CREATE (:Entity {name: true})")
+
+        result = await deployment.run("reconcile_embeddings")
+
+        said = [entry.user_message for entry in deployment.instance.all_logs(result.run_id)]
+        assert "2 entities, 100.00 % are current (besides 1 not embeddable), {}" in said
+
     async def test_a_dry_run_enqueues_nothing(self, deployment: Deployment) -> None:
         await deployment.queue.put_entity("new")
 
@@ -175,9 +186,12 @@ class TestReconcileEmbeddings:
         monkeypatch.setenv("EMBED_ENTITY_VECTOR", "acme_embedding")
         figures(await deployment.run("initialise_schema"))
 
+        figures(await deployment.run("reconcile_embeddings", {"dry_run": True}))
+        on_a_dry_run = deployment.instance.all_asset_keys()
         figures(await deployment.run("reconcile_embeddings"))
 
         reported = deployment.instance.all_asset_keys()
+        assert on_a_dry_run == []
         assert reported == [dg.AssetKey(["acme", "entity_embeddings"])]
 
     async def test_m137_vectors_of_outdated_versions_go_but_not_on_a_dry_run(

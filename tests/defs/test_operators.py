@@ -10,10 +10,12 @@ from dagster._core.test_utils import create_run_for_test, instance_for_test
 from dagster._core.workspace.context import WorkspaceRequestContext
 
 from embed_pipeline.defs.operators import UNKNOWN, USER_TAG, UserRunCoordinator, operator_of
-from embed_pipeline.domain.audit import MAX_ACTOR
+from embed_pipeline.domain.audit import MAX_ACTOR, OperatorAction
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.rate_window import RateLimits
 from tests.defs.conftest import Deployment
 from tests.defs.test_assets_and_checks import materialized
+from tests.defs.test_cutover_jobs import STEPS
 from tests.support.dagster_results import figures
 
 RUN = "5f0c7e1a-run"
@@ -27,10 +29,28 @@ DONE: dict[str, tuple[str, dict[str, Any], int]] = {
     "resume": ("resume_queue", {"close_breaker": True}, 1),
     "purge": ("cleanup_expired_jobs", {}, 1),
     "clear_orphans": ("reconcile_embeddings", {}, 1),
+    "force": ("reconcile_embeddings", {"force": True}, 8),
+    "restore": ("restore_cancelled_jobs", {"preview": False, "all_jobs": True}, 1),
+    "clear_limit": ("clear_limits", {}, 1),
+    "change_model": ("initialise_schema", {"change_model": True}, 1),
 }
 """Every action that is a job, with what it changes of the jobs below."""
+CHOSEN = {"change_model": {"EMBEDDING_MODEL": "another-model"}}
+"""Settings that somebody has changed since the queue was made."""
+BESIDE = {"force": {"clear_orphans"}}
+"""What a job does as well."""
+UNRECORDED = {
+    "drain_embed_queue": "the work itself",
+    "recover_stale_leases": "the upkeep of the queue, whoever starts it",
+    "prune_old_runs": "changes Dagster's history, and nothing of the queue",
+    "cutover_status": "only looks",
+}
+"""Jobs that leave no entry, and why."""
+BY_THE_WAY = {"replace_index"}
+"""Actions that no job has as its purpose; the tests of the schema have them."""
 LOOKED = {
     "cancel_jobs": {},
+    "restore_cancelled_jobs": {"all_jobs": True},
     "retry_failed_jobs": {"categories": ["PERMANENT"]},
     "cleanup_expired_jobs": {"dry_run": True},
     "reconcile_embeddings": {"dry_run": True},
@@ -41,6 +61,9 @@ async def given_jobs(deployment: Deployment) -> None:
     with deployment.ago(20 * DAY) as queue:
         await queue.in_state("old", JobStatus.COMPLETED)
     await queue.run("MATCH (e:Entity {name: 'old'}) SET e.validTo = 1")
+    await queue.in_state("done", JobStatus.COMPLETED)
+    await queue.in_state("cancelled", JobStatus.CANCELLED)
+    await queue.limiter(RateLimits()).hold(DAY, owner=RUN, said="slow down")
     for number in range(2):
         await queue.in_state(f"failed-{number}", JobStatus.FAILED)
     await queue.leased("held-0", "held-1", owner=f"{RUN}/host/1")
@@ -48,16 +71,31 @@ async def given_jobs(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("action", DONE)
-async def test_every_operator_job_leaves_one_entry(deployment: Deployment, action: str) -> None:
+async def test_every_operator_job_leaves_one_entry(
+    deployment: Deployment, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, config, count = DONE[action]
     await given_jobs(deployment)
+    figures(await deployment.run("initialise_schema"))
+    for name, value in CHOSEN.get(action, {}).items():
+        monkeypatch.setenv(name, value)
 
     result = await deployment.run(job, config)
 
     assert result.success
-    [entry] = await deployment.queue.actions()
+    entries = await deployment.queue.actions()
+    [entry] = [entry for entry in entries if entry.action == action]
+    assert {other.action for other in entries if other is not entry} == BESIDE.get(action, set())
     assert (entry.action, entry.count, entry.is_complete) == (action, count, True)
     assert (entry.actor, entry.run_id) == (UNKNOWN, result.run_id)
+
+
+async def test_no_operator_job_and_no_action_is_forgotten(deployment: Deployment) -> None:
+    recorded = {job for job, _, _ in DONE.values()} | set(STEPS)
+
+    assert recorded.isdisjoint(UNRECORDED)
+    assert {job.name for job in deployment.defs.jobs or ()} == recorded | set(UNRECORDED)
+    assert set(OperatorAction) == {*DONE, "cutover", *BY_THE_WAY}
 
 
 @pytest.mark.parametrize("job", LOOKED)

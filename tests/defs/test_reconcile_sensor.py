@@ -71,6 +71,23 @@ async def test_entities_written_with_plain_cypher_are_found_and_enqueued(
     assert await deployment.queue.statuses("ada", "bob") == [JobStatus.PENDING] * 2
 
 
+async def test_the_tick_says_what_its_percentage_leaves_out(
+    deployment: Deployment, scan: SensorUnderTest
+) -> None:
+    await deployment.queue.run("CREATE (:Entity {name: true})")
+    alone = await scan.tick()
+    await deployment.queue.in_state("old", JobStatus.COMPLETED)
+
+    beside = await scan.tick()
+
+    assert alone.skip_message == (
+        "1 entities read, 0 jobs enqueued; nothing to embed (1 not embeddable)"
+    )
+    assert beside.skip_message == (
+        "2 entities read, 0 jobs enqueued; 100.00 % are current (besides 1 not embeddable)"
+    )
+
+
 async def test_a_changed_text_is_found_too(deployment: Deployment, scan: SensorUnderTest) -> None:
     await deployment.queue.in_state("ada", JobStatus.COMPLETED)
     await deployment.queue.put_entity("ada", "another text")

@@ -12,6 +12,7 @@ from neo4j import Driver, GraphDatabase
 
 from embed_pipeline.devserver.temporary import temporary_server
 from tests.conftest import QUICK, SMALL
+from tests.support.memento import chained, remember
 from tests.support.openai_server import (
     KEY,
     OpenAIServer,
@@ -81,12 +82,11 @@ def through(provider: OpenAIServer, *, key: str = KEY) -> dict[str, str]:
 
 
 def add_entities(database: Driver, *names: str, observations: str = "A fact.") -> None:
-    database.execute_query(
-        "UNWIND $names AS name CREATE (:Entity {name: name, entityType: 'thing', version: 1, "
-        "observations: [$observations]})",
-        names=names,
-        observations=observations,
-    )
+    """Somebody's memory server writes them, each related to the next."""
+    entities = [
+        {"name": name, "entityType": "thing", "observations": [observations]} for name in names
+    ]
+    remember(database.execute_query, entities, chained(list(names)))
 
 
 def jobs_of(database: Driver) -> list[dict]:

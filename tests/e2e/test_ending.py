@@ -83,6 +83,15 @@ class Dev:
         polled(lambda: answers(self.port), "it listens")
         polled(lambda: len(self.started()) >= 2, "the daemon has started")
 
+    def wait_for_looks(self, pid: int, looks: int = 3) -> None:
+        """Wait until ``dev`` has woken up so many times; it looks around every second."""
+        process = psutil.Process(pid)
+        before = process.num_ctx_switches().voluntary
+        polled(
+            lambda: process.num_ctx_switches().voluntary >= before + looks,
+            "it has looked around since",
+        )
+
     def assert_ended(self, *, in_order: bool = True) -> None:
         polled(lambda: not self.started() and not self.pids(), "everything has ended")
         assert not answers(self.port)
@@ -180,7 +189,10 @@ def test_nohup_outlives_a_closed_terminal_and_ends_when_told_to(dev: Dev, window
 
     window.close()
     os.kill(pid, signal.SIGHUP)
+    dev.wait_for_looks(pid)
+    assert "Stopping" not in output.read_text()
     assert not (dev.home / FAREWELL).exists()
+    assert answers(dev.port)
     os.kill(pid, signal.SIGTERM)
 
     dev.assert_ended()

@@ -13,6 +13,7 @@ from embed_pipeline.devserver.temporary import temporary_server
 from tests.conftest import TestServer
 from tests.support.dagster_deployment import Graph, polled
 from tests.support.machines import Machines, Service, running_machines
+from tests.support.memento import chained, remember
 from tests.support.openai_server import KEY, OpenAIServer, openai_server
 from tests.support.postgres import running_postgres
 from tests.support.project import ROOT, Project
@@ -97,15 +98,9 @@ def celery(settings: dict[str, str], storage: str, tmp_path: Path) -> Iterator[M
 
 def write_entities(graph: Graph) -> None:
     for first in range(0, JOBS, PAGE):
-        graph.run(
-            """
-            UNWIND range($first, $last) AS n
-            CREATE (:Entity {name: 'e' + n, entityType: 'thing', version: 1,
-                             observations: '["' + n + '"]'})
-            """,
-            first=first,
-            last=first + PAGE - 1,
-        )
+        names = [f"e{number}" for number in range(first, first + PAGE)]
+        entities = [{"name": n, "entityType": "thing", "observations": [n]} for n in names]
+        remember(graph.run, entities, chained(names))
 
 
 def completed(graph: Graph) -> int:

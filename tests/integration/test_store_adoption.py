@@ -332,6 +332,8 @@ async def test_the_figures_count_only_our_own_work(queue: Neo4jUnderTest) -> Non
 
     assert after.counts[JobStatus.COMPLETED] == 2
     assert [m.completed_in_window for m in (before, after)] == [0, 0]
+    assert [m.counters["completed"] for m in (before, after)] == [0, 0]
+    assert [m.throughput_per_minute for m in (before, after)] == [0.0, 0.0]
 
 
 async def test_a_version_in_text_becomes_a_number(queue: Neo4jUnderTest) -> None:

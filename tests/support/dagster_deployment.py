@@ -18,6 +18,7 @@ from embed_pipeline.devserver.dagster_process import DagsterProcess
 from embed_pipeline.devserver.ports import free_port
 from tests.conftest import OWN_PREFIXES, TestServer
 from tests.support.dagster_graphql import DagsterGraphQL, Run
+from tests.support.memento import remember
 from tests.support.openai_server import KEY, OpenAIServer
 from tests.support.project import ROOT, Project
 from tests.support.queue_harness import DIMENSIONS
@@ -77,18 +78,18 @@ class Graph:
         self.run("MATCH (q:EmbedQueue) SET q.paused = false, q.breaker = 'closed'")
 
     def load(self, count: int, *, skip: int = 0) -> None:
-        """Write the next entities of the sample, as the Memento memory server keeps them."""
-        self.run(
-            """
-            UNWIND $entities AS row
-            CREATE (:Entity {name: row.name, entityType: row.entityType, version: 1,
-                             observations: row.observations})
-            """,
-            entities=[
-                {**entity, "observations": json.dumps(entity["observations"])}
-                for entity in sample_entities()[skip : skip + count]
-            ],
-        )
+        """Write the next entities of the sample, and their relations, as Memento does."""
+        sample = sample_graph()
+        entities = sample["entities"][skip : skip + count]
+        new = {entity["name"] for entity in entities}
+        known = {entity["name"] for entity in sample["entities"][: skip + count]}
+        relations = [
+            relation
+            for relation in sample["relations"]
+            if {relation["from"], relation["to"]} <= known
+            and {relation["from"], relation["to"]} & new
+        ]
+        remember(self.run, entities, relations)
 
     def counts(self) -> dict[str, int]:
         """Jobs by status; only the statuses that occur."""
@@ -120,8 +121,8 @@ class Graph:
         return row["entities"]
 
 
-def sample_entities() -> list[dict[str, Any]]:
-    return json.loads((ROOT / "embed_pipeline/devserver/sample_graph.json").read_text())["entities"]
+def sample_graph() -> dict[str, list[dict[str, Any]]]:
+    return json.loads((ROOT / "embed_pipeline/devserver/sample_graph.json").read_text())
 
 
 @dataclass

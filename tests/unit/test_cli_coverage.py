@@ -47,6 +47,20 @@ def test_what_the_percentage_leaves_out_is_said() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("empty", "at", "line"),
+    [
+        (0, None, "nothing to embed"),
+        (3, None, "nothing to embed (3 without text)"),
+        (3, NOW - timedelta(minutes=3), "nothing to embed (3 without text), 3 min ago"),
+    ],
+)
+def test_nothing_is_no_perfect_percentage(empty: int, at: datetime | None, line: str) -> None:
+    counts = {**dict.fromkeys(Coverage, 0), Coverage.EMPTY_TEXT: empty}
+
+    assert coverage_line(CoverageReport("m", entities=empty, counts=counts, at=at), NOW) == line
+
+
 def test_machines_get_all_figures() -> None:
     assert coverage_figures(report(3, 1), NOW) == {
         "current": 3,

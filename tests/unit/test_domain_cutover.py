@@ -64,6 +64,18 @@ def test_m100_coverage_has_its_bound_at_99_9_percent() -> None:
     assert not coverage_gate(None).passed
 
 
+def test_the_coverage_gate_says_what_its_percentage_leaves_out() -> None:
+    counts = {**dict.fromkeys(Coverage, 0), Coverage.CURRENT: 3, Coverage.EMPTY_TEXT: 2}
+    most = CoverageReport("m", entities=5, counts=counts)
+    none = CoverageReport("m", entities=2, counts={**counts, Coverage.CURRENT: 0})
+
+    assert coverage_gate(most).detail == (
+        "100.00 % of 3 entities, 99.9 % are needed (besides 2 without text)"
+    )
+    assert coverage_gate(none).detail == "nothing to embed (2 without text)"
+    assert coverage_gate(none).passed
+
+
 def test_m100_other_lengths_and_mock_vectors_are_red() -> None:
     assert lengths_gate(covered(2, lengths={512: 2}), 512).passed
     assert lengths_gate(covered(2, lengths={512: 1, 3: 1}), 512).detail == "1 of 3 instead of 512"

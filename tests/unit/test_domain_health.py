@@ -335,3 +335,13 @@ def test_a_failed_check_says_what_was_found_and_what_to_do(
     reading: Reading, name: str, said: str
 ) -> None:
     assert said in verdict(name, reading).message
+
+
+def test_nothing_is_no_perfect_percentage() -> None:
+    counts = {**COVERAGE.counts, Coverage.CURRENT: 0, Coverage.MISSING: 0, Coverage.EMPTY_TEXT: 4}
+    empty = CoverageReport("m", entities=4, counts=counts, at=NOW)
+
+    found = verdict("coverage_above_floor", replace(READING, coverage=empty))
+
+    assert (found.passed, found.message) == (True, "nothing to embed (4 without text)")
+    assert "coverage_percent" not in found.figures

@@ -136,6 +136,16 @@ def test_the_signs_say_what_came_what_was_done_and_how_long_it_took() -> None:
     )
 
 
+@pytest.mark.parametrize(("entities", "is_nothing"), [(3, True), (4, False)])
+def test_nothing_is_no_perfect_percentage(entities: int, is_nothing: bool) -> None:
+    covered = {"coverage_percent": 100.0, "entities": entities, "entities_empty_text": 3}
+
+    reasons = " ".join(keeping_up(CALM | covered).reasons)
+
+    assert ("There is nothing to embed." in reasons) is is_nothing
+    assert ("100.0 %" in reasons) is not is_nothing
+
+
 def test_a_job_that_was_opened_and_completed_again_counts_twice() -> None:
     window = {"window_seconds": 60}
     frame = readings(
@@ -273,6 +283,17 @@ def test_what_to_change(before: dict[str, float], after: dict[str, float], advic
     [only] = changes(history(readings(CALM | before, CALM | after)))
 
     assert advice in only
+
+
+def test_the_advice_says_what_the_coverage_leaves_out() -> None:
+    without = {"entities_empty_text": 1_234, "entities_unembeddable": 2}
+    low = {"coverage_percent": 94, "entities_waiting": 0}
+
+    [only] = changes(history(readings(CALM, CALM | low | without)))
+
+    assert only.startswith(
+        "94.0 % of the entities are current (besides 1,234 without text, 2 not embeddable), 95 %"
+    )
 
 
 @pytest.mark.parametrize(
