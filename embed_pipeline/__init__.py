@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embed_pipeline.api.async_queue import AsyncQueue
     from embed_pipeline.api.sync_queue import Queue
+    from embed_pipeline.component import EmbedPipelineComponent
+    from embed_pipeline.defs.build import build_defs
     from embed_pipeline.domain.entity import EntityShape
     from embed_pipeline.domain.errors import (
         ConfigurationError,
@@ -33,11 +35,16 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
+    from embed_pipeline.settings.embeddings import load_embeddings
+    from embed_pipeline.settings.load import load_settings
+    from embed_pipeline.settings.operations import Settings
     from embed_pipeline.worker.report import DrainReport
 
 _HOMES = {
     "api.async_queue": ("AsyncQueue",),
     "api.sync_queue": ("Queue",),
+    "component": ("EmbedPipelineComponent",),
+    "defs.build": ("build_defs",),
     "domain.entity": ("EntityShape",),
     "domain.errors": (
         "ConfigurationError",
@@ -70,6 +77,9 @@ _HOMES = {
         "Hit",
         "RecoveredJob",
     ),
+    "settings.embeddings": ("load_embeddings",),
+    "settings.load": ("load_settings",),
+    "settings.operations": ("Settings",),
     "worker.report": ("DrainReport",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -81,6 +91,7 @@ __all__ = [
     "CredentialsError",
     "CriticalError",
     "DrainReport",
+    "EmbedPipelineComponent",
     "EmbedPipelineError",
     "Embedding",
     "EmbeddingError",
@@ -101,9 +112,13 @@ __all__ = [
     "QueueMetrics",
     "RecoveredJob",
     "SchemaError",
+    "Settings",
     "TransientError",
     "TransitionRefusedError",
     "UnreachableError",
+    "build_defs",
+    "load_embeddings",
+    "load_settings",
 ]
 
 

@@ -1,5 +1,7 @@
 """Everything Dagster can see, listed by hand and made for the settings that are given."""
 
+from collections.abc import Mapping, Sequence
+
 import dagster as dg
 
 from embed_pipeline.defs.assets import drains_asset, operator_actions_asset, queue_metrics_asset
@@ -38,13 +40,17 @@ from embed_pipeline.defs.upkeep import metrics_sensor, reconcile_sensor
 from embed_pipeline.settings import Settings
 
 
-def build_defs(*embeddings: Settings) -> dg.Definitions:
+def build_defs(
+    *embeddings: Settings, upstream: Mapping[str, Sequence[dg.AssetKey]] | None = None
+) -> dg.Definitions:
     """Make the definitions of a code location that keeps these embeddings.
 
     They can be merged with those of a project: ``dg.Definitions.merge(own, build_defs(settings))``.
     Nothing is read from the environment. What a second queue would repeat carries its name.
+    ``upstream`` names the assets of the project that write the nodes of an embedding: lineage goes
+    through, and when they are materialized, the embedding follows.
     """
-    site = Site(embeddings)
+    site = Site(embeddings, upstream or {})
     defs = _drains(site)
     if site.first.code_server == "all":
         defs = dg.Definitions.merge(defs, _everything_else(site))

@@ -44,6 +44,7 @@ def graph_assets(
     queue, shape = settings.queue, settings.entity_shape
     graph_entities = dg.AssetSpec(
         asset_key(ENTITIES, queue),
+        deps=site.upstream.get(queue, ()),
         group_name=GROUP,
         kinds={"neo4j"},
         metadata={

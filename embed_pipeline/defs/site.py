@@ -1,8 +1,10 @@
 """What the definitions are made for: the embeddings of one code location, and the names of it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+import dagster as dg
 
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.settings import Settings
@@ -17,6 +19,8 @@ class Site:
     """The embeddings of a code location; each has the name of its queue."""
 
     embeddings: tuple[Settings, ...]
+    upstream: Mapping[str, Sequence[dg.AssetKey]] = field(default_factory=dict)
+    """The assets that write the nodes of an embedding, by its name."""
 
     @property
     def first(self) -> Settings:

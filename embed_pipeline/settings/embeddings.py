@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from dotenv import dotenv_values
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 FILE: Final = "embeddings.yaml"
 VARIABLE: Final = "EMBED_EMBEDDINGS_PATH"
 TOP: Final = "embeddings"
+DEPS: Final = "deps"
+"""The assets of a project that write the nodes; only a component has some."""
 VARIABLES: Final = {
     "name": "EMBED_QUEUE",
     "label": "EMBED_ENTITY_LABEL",
@@ -120,17 +123,33 @@ def embeddings_file(env_file: Path | None = None) -> Path | None:
     return None
 
 
-def read_embeddings(path: Path, env_file: Path | None = None) -> tuple[Settings, ...]:
+def read_embeddings(
+    path: Path,
+    env_file: Path | None = None,
+    *,
+    below: Sequence[str] = (),
+    values: Sequence[Mapping[str, str]] | None = None,
+    otherwise: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Settings, ...]:
     """The settings of each embedding of a file.
+
+    ``below`` are the keys under which the list stands, where the file says more; ``values`` stand
+    for those of the file, where somebody else has read them already. ``otherwise`` is what holds
+    for variables that nobody has set.
 
     Raises:
         ConfigurationError: lists every problem with its line.
     """
     problems: list[tuple[int, str]] = []
-    entries = _entries(path, problems)
+    entries = _entries(path, below, problems)
+    if values is not None:
+        entries = [
+            replace(entry, values=said) for entry, said in zip(entries, values, strict=False)
+        ]
     found: list[tuple[Entry, Settings]] = []
     for entry in entries:
-        given = {VARIABLES[name]: value for name, value in entry.values.items()}
+        given = {name: value for name, value in otherwise.items() if name not in os.environ}
+        given |= {VARIABLES[name]: value for name, value in entry.values.items()}
         settings, wrong = examined(env_file or project_dir() / ENV_FILE, given)
         problems += [(entry.line_of(p.variables), _in_words(p)) for p in wrong]
         found.append((entry, settings))
@@ -143,7 +162,7 @@ def read_embeddings(path: Path, env_file: Path | None = None) -> tuple[Settings,
     return tuple(settings for _, settings in found)
 
 
-def _entries(path: Path, problems: list[tuple[int, str]]) -> list[Entry]:
+def _entries(path: Path, below: Sequence[str], problems: list[tuple[int, str]]) -> list[Entry]:
     import yaml  # only where there is a file
 
     try:
@@ -153,13 +172,12 @@ def _entries(path: Path, problems: list[tuple[int, str]]) -> list[Entry]:
         said = getattr(error, "problem", None) or type(error).__name__
         problems.append((mark.line + 1 if mark else 1, f"cannot be read: {said}"))
         return []
-    listed = _value_of(root, TOP)
-    if not isinstance(listed, yaml.SequenceNode) or not listed.value:
+    for key in (*below, TOP):
+        root = _value_of(root, key)
+    if not isinstance(root, yaml.SequenceNode) or not root.value:
         problems.append((1, f"must be '{TOP}:' and a list of embeddings, each with a name"))
         return []
-    return [
-        entry for node in listed.value for entry in [_entry(node, problems)] if entry is not None
-    ]
+    return [entry for node in root.value for entry in [_entry(node, problems)] if entry is not None]
 
 
 def _value_of(node: Node | None, key: str) -> Node | None:
@@ -180,6 +198,8 @@ def _entry(node: Node, problems: list[tuple[int, str]]) -> Entry | None:
     values: dict[str, str] = {}
     lines: dict[str, int] = {}
     for name, at, said in _pairs(node):
+        if name == DEPS:
+            continue  # Dagster's business.
         if name not in VARIABLES:
             allowed = ", ".join(VARIABLES)
             problems.append((at, f"{name} is no field of an embedding; allowed are {allowed}"))

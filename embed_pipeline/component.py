@@ -1,0 +1,130 @@
+"""The embeddings as a component in anybody's Dagster project.
+
+``dg scaffold defs embed_pipeline.EmbedPipelineComponent embeddings --label Movie --key title``
+writes a ``defs.yaml``; addresses, keys and limits are variables, never attributes.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import dagster as dg
+from pydantic import BaseModel, Field
+
+from embed_pipeline.defs.build import build_defs
+from embed_pipeline.settings.embeddings import TOP, read_embeddings
+from embed_pipeline.settings.load import RETENTION_EXAMPLE
+
+ATTRIBUTES: Final = "attributes"
+OTHERWISE: Final = {"EMBED_JOB_RETENTION_DAYS": RETENTION_EXAMPLE}
+
+
+class EmbeddingAttributes(dg.Model, dg.Resolvable):
+    """One embedding: which nodes, which text of them, which model."""
+
+    name: str = Field(description="Name of the queue, and first part of the asset keys.")
+    label: str = Field(description="Label of the nodes to embed.")
+    key: str | None = Field(default=None, description="Property that identifies a node. [name]")
+    version: str | None = Field(default=None, description="Property with its version. [version]")
+    valid_to: str | None = Field(default=None, description="Property with the end of a version.")
+    order: str | None = Field(default=None, description="Property that orders versions.")
+    type: str | None = Field(default=None, description="Property with the type. [entityType]")
+    observations: str | None = Field(default=None, description="Property with the prose.")
+    text: str | None = Field(
+        default=None, description="What is embedded, with properties in braces: '{title}: {plot}'."
+    )
+    vector: str | None = Field(default=None, description="Property for the vector. [embedding]")
+    index: str | None = Field(default=None, description="Name of the vector index.")
+    provider: Literal["auto", "openai", "local", "local-fast", "mock"] | None = Field(
+        default=None, description="Who makes the vectors. [EMBEDDING_PROVIDER]"
+    )
+    # Called model in the file: that name is taken here, by Dagster.
+    embedding_model: Annotated[
+        str | None,
+        dg.Resolver(
+            lambda context, model: context.resolve_value(model),
+            model_field_type=str | None,
+            model_field_name="model",
+            description="The embedding model. [EMBEDDING_MODEL]",
+        ),
+    ] = None
+    dimensions: int | None = Field(default=None, description="Length of a vector.")
+    account: str | None = Field(
+        default=None, description="The account whose rate limit and budget it shares."
+    )
+    drains_at_once: int | None = Field(default=None, description="Drains at the same time. [2]")
+    objective_age_ms: int | None = Field(
+        default=None, description="Milliseconds that the oldest job may wait before a check warns."
+    )
+    objective_failed_percent: int | None = Field(
+        default=None, description="Percent of jobs that may be failed before a check warns."
+    )
+    objective_coverage_percent: int | None = Field(
+        default=None, description="Percent of entities that must be current, or a check warns."
+    )
+    deps: list[str] = Field(
+        default_factory=list,
+        description="Keys of the assets that write the nodes; the embedding follows them.",
+    )
+
+    def said(self) -> dict[str, str]:
+        """What was said, by the names of ``embeddings.yaml``."""
+        values = {
+            ("model" if name == "embedding_model" else name): getattr(self, name)
+            for name in type(self).model_fields
+            if name != "deps"
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+class ScaffoldParams(BaseModel):
+    """What ``dg scaffold defs`` can be told."""
+
+    label: str = Field(default="Entity", description="Label of the nodes to embed.")
+    key: str = Field(default="name", description="Property that identifies a node.")
+    text: str = Field(default="{name}", description="What is embedded: properties in braces.")
+
+
+class EmbeddingScaffolder(dg.Scaffolder[ScaffoldParams]):
+    """Writes a ``defs.yaml`` with one embedding."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldParams]:
+        """What it can be told."""
+        return ScaffoldParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
+        """Write it."""
+        said = request.params or ScaffoldParams()
+        entry: dict[str, Any] = {
+            "name": said.label.lower(),
+            "label": said.label,
+            "key": said.key,
+            "text": said.text,
+        }
+        dg.scaffold_component(request, {TOP: [entry]})
+
+
+@dg.scaffold_with(EmbeddingScaffolder)
+class EmbedPipelineComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Keeps the nodes of a Neo4j graph embedded, through a durable queue in it.
+
+    One set of jobs and sensors serves all embeddings of the list; each has its own assets and
+    checks. NEO4J_URI, NEO4J_PASSWORD, OPENAI_API_KEY and the limits are variables.
+    """
+
+    embeddings: list[EmbeddingAttributes] = Field(description="What is embedded.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The definitions of all embeddings.
+
+        Raises:
+            ConfigurationError: lists every problem with its line.
+        """
+        path = Path(context.path) / "defs.yaml"
+        values = [embedding.said() for embedding in self.embeddings]
+        found = read_embeddings(path, below=(ATTRIBUTES,), values=values, otherwise=OTHERWISE)
+        upstream = {
+            embedding.name: [dg.AssetKey.from_user_string(key) for key in embedding.deps]
+            for embedding in self.embeddings
+        }
+        return build_defs(*found, upstream=upstream)
