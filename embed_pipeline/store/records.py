@@ -110,6 +110,12 @@ def is_owned(properties: Properties, owner: str) -> bool:
     return is_leased and (holder == owner or holder.startswith(f"{owner}/"))
 
 
+def is_moved(properties: Properties) -> bool:
+    """Say whether a newer text was asked for under the last lease."""
+    moved = properties.get("moved_fence")
+    return moved is not None and moved == properties.get("fence")
+
+
 def settled_as(properties: Properties | None, lease: Lease) -> str | None:
     """How this lease ended, if the job still remembers: the call was applied, its answer lost.
 

@@ -15,7 +15,7 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import worker as cypher
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, from_ms, moment
 from embed_pipeline.store.moves import Change, ErrorNote, back_to_pending, ended
-from embed_pipeline.store.records import Properties, is_owned
+from embed_pipeline.store.records import Properties, is_moved, is_owned
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 logger = logging.getLogger(__name__)
@@ -115,10 +115,9 @@ def _decide(job: Properties, config: QueueConfig, now: int) -> Change:
         expiries=job["expiries"] + 1,
         policy=config.retry,
         roll=config.roll(),
+        is_moved=is_moved(job),
     )
-    # Somebody has asked for a newer text under this lease: that one has not been tried yet.
-    is_moved = isinstance(decision, GiveUp) and job.get("moved_fence") == job["fence"]
-    if is_moved or isinstance(decision, GiveBack):
+    if isinstance(decision, GiveBack):
         return back_to_pending(job, Move.RECOVER, now=now, is_refunded=True, is_expired=True)
     if isinstance(decision, GiveUp):
         note = None
