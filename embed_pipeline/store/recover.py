@@ -34,7 +34,7 @@ async def recover_expired(
         until = job.get("lock_until")
         return until is not None and until < now - grace_ms
 
-    async def work(tx: Transaction) -> list[RecoveredJob]:
+    async def work(tx: Transaction) -> tuple[list[RecoveredJob], list[str]]:
         records = await fetch(
             tx, cypher.PICK_EXPIRED, now=database.now_ms, grace=grace_ms, limit=limit
         )
@@ -42,12 +42,15 @@ async def recover_expired(
             tx, database, config, (r["id"] for r in records), is_lost, token=token
         )
         await note_clock(tx, database, config)
-        return recovered
+        return recovered, [r["element"] for r in records if not r["is_leased"]]
 
+    adoption = Neo4jAdoption(database, config)
     # A lease that somebody else has ended is none that expires.
-    await Neo4jAdoption(database, config).strays()
+    await adoption.strays()
     await follow_clock(database, config)
-    return await write_once(database, config.queue, token, work)
+    recovered, odd = await write_once(database, config.queue, token, work)
+    await adoption.these(odd)
+    return recovered
 
 
 async def recover_owner(
@@ -86,7 +89,9 @@ async def _recover(
 ) -> list[RecoveredJob]:
     jobs, now = await lock_jobs(tx, ids, token=token, now=database.now_ms)
     lost = [
-        job for job in jobs.values() if job["status"] == JobStatus.PROCESSING and is_lost(job, now)
+        job
+        for job in jobs.values()
+        if job.get("status") == JobStatus.PROCESSING and is_lost(job, now)
     ]
     lost.sort(key=lambda job: (job.get("lock_until") or 0, job["id"]))
     changes = [_decide(job, config, now) for job in lost]

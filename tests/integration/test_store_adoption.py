@@ -331,6 +331,24 @@ async def test_m75_cancel_leaves_one_state_label(
     assert_consistent(await queue.nodes())
 
 
+@pytest.mark.parametrize("status", [None, 7])
+async def test_a_leased_job_whose_status_is_no_text_keeps_no_other_from_recovery(
+    queue: Neo4jUnderTest, status: object
+) -> None:
+    odd, other = await queue.leased("odd", "other")
+    await queue.run(
+        "MATCH (job:EmbedJob {entity_uid: 'odd'}) SET job.status = $status", status=status
+    )
+    await queue.expire()
+
+    recovered = await queue.jobs.recover_expired(limit=10)
+
+    assert [job.job_id for job in recovered] == [other.lease.job_id]
+    assert (await queue.job("odd")).status is JobStatus.FAILED
+    assert_consistent(await queue.nodes())
+    assert [str(outcome) for outcome in await queue.complete(odd.lease)] == ["fenced"]
+
+
 async def test_what_another_worker_leased_is_not_in_the_way_of_the_rest(
     queue: Neo4jUnderTest,
 ) -> None:
