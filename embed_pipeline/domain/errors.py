@@ -19,7 +19,8 @@
     └── EmbeddingError                  1  what a failed embedding means for its job
         ├── TransientError                 later it may work: back-off, then again
         │   ├── RateLimitedError           the provider asks to wait; burns no attempt
-        │   │   └── BudgetSpentError       no more may be spent for now; burns no attempt
+        │   │   └── NobodyAskedError       a limit of ours held the request back
+    │   │       └── BudgetSpentError   no more may be spent for now; burns no attempt
         │   └── OutageError                the provider is down: burns no attempt, breaker
         ├── PermanentError                 this text will never work
         │   └── TooLargeError              too much for one request: split it
@@ -194,7 +195,11 @@ class RateLimitedError(TransientError):
         self.retry_after = None if retry_after is None else clamped(retry_after)
 
 
-class BudgetSpentError(RateLimitedError):
+class NobodyAskedError(RateLimitedError):
+    """Everybody waits already, so the request was not sent and says nothing of the provider."""
+
+
+class BudgetSpentError(NobodyAskedError):
     """No more may be spent today or this month; jobs are given back and lose no attempt."""
 
 
