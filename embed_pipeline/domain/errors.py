@@ -164,7 +164,14 @@ class ApocMissingError(QueueError):
 
 
 class TooMuchAtOnceError(QueueError):
-    """The database has no time or memory for so much in one transaction; a part of it may work."""
+    """The database has no time or memory for so much in one transaction; a part of it may work.
+
+    ``is_time``: time is what it lacks, and a busy server has little of it for anybody.
+    """
+
+    def __init__(self, message: str, *, is_time: bool = False) -> None:
+        super().__init__(message)
+        self.is_time = is_time
 
 
 class CleanupFailedError(QueueError):
