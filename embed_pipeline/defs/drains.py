@@ -137,5 +137,5 @@ def drain_embed_queue() -> None:
 
     The sensor embed_backlog starts this whenever jobs are due; start it by hand to go on at once,
     or with another budget. Terminating it is safe: it takes no new jobs, gives requests in flight
-    30 seconds, and gives everything else back untried.
+    EMBED_JOB_STOP_GRACE_MS (30 s if not set), and gives everything else back untried.
     """

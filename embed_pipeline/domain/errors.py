@@ -19,7 +19,8 @@
     └── EmbeddingError                  1  what a failed embedding means for its job
         ├── TransientError                 later it may work: back-off, then again
         │   ├── RateLimitedError           the provider asks to wait; burns no attempt
-        │   │   └── BudgetSpentError       no more may be spent for now; burns no attempt
+        │   │   └── NobodyAskedError       a limit of ours held the request back
+    │   │       └── BudgetSpentError   no more may be spent for now; burns no attempt
         │   └── OutageError                the provider is down: burns no attempt, breaker
         ├── PermanentError                 this text will never work
         │   └── TooLargeError              too much for one request: split it
@@ -163,7 +164,14 @@ class ApocMissingError(QueueError):
 
 
 class TooMuchAtOnceError(QueueError):
-    """The database has no time or memory for so much in one transaction; a part of it may work."""
+    """The database has no time or memory for so much in one transaction; a part of it may work.
+
+    ``is_time``: time is what it lacks, and a busy server has little of it for anybody.
+    """
+
+    def __init__(self, message: str, *, is_time: bool = False) -> None:
+        super().__init__(message)
+        self.is_time = is_time
 
 
 class CleanupFailedError(QueueError):
@@ -194,7 +202,11 @@ class RateLimitedError(TransientError):
         self.retry_after = None if retry_after is None else clamped(retry_after)
 
 
-class BudgetSpentError(RateLimitedError):
+class NobodyAskedError(RateLimitedError):
+    """Everybody waits already, so the request was not sent and says nothing of the provider."""
+
+
+class BudgetSpentError(NobodyAskedError):
     """No more may be spent today or this month; jobs are given back and lose no attempt."""
 
 

@@ -128,7 +128,13 @@ def after_failure(
 
 
 def after_expiry(
-    *, attempts: int, max_attempts: int, expiries: int, policy: RetryPolicy, roll: float
+    *,
+    attempts: int,
+    max_attempts: int,
+    expiries: int,
+    policy: RetryPolicy,
+    roll: float,
+    is_moved: bool = False,
 ) -> Retry | GiveUp | GiveBack:
     """Decide what an expired lease leads to; ``expiries`` already counts this one.
 
@@ -136,6 +142,8 @@ def after_expiry(
     most workers die for reasons of their own. For the same reason it is never the end of a job:
     its first lease to expire may have been shared, so the last attempt is made again, alone. Who
     allows only one attempt gets no second one.
+
+    ``is_moved``: a newer text was asked for under the lease. That one has not been tried yet.
     """
     decision = after_failure(
         ErrorCategory.TRANSIENT,
@@ -146,6 +154,8 @@ def after_expiry(
     )
     if isinstance(decision, Retry):
         return Retry(timedelta(0)) if expiries <= 1 else decision
+    if is_moved:
+        return GiveBack()
     return GiveBack() if expiries <= 1 and max_attempts > 1 else GiveUp()
 
 

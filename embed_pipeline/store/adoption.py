@@ -39,16 +39,16 @@ class Neo4jAdoption:
     async def strays(self) -> int:
         """Adopt nodes without a label of ours, and leases that somebody else has ended.
 
-        Costs a look at the counts and at the leased jobs where there are none.
+        Costs a look at the counts and two seeks where there are none.
         """
-        return await self._adopt(await self.database.read_latest(self._find))
+        return await self.these(await self.database.read_latest(self._find))
 
     async def page(self, *, after: str = "") -> AdoptionPage:
         """Adopt what is found among the next jobs in order of their ids."""
         record = await self.database.read_latest(
             lambda tx: fetch_one(tx, cypher.WALK_JOBS, after=after, limit=JOBS_PER_WALK)
         )
-        adopted_ = await self._adopt(record["strays"])
+        adopted_ = await self.these(record["strays"])
         cursor = record["last"] if record["jobs"] == JOBS_PER_WALK else None
         return AdoptionPage(cursor, adopted_)
 
@@ -63,6 +63,13 @@ class Neo4jAdoption:
             total, cursor = total + page.adopted, page.cursor
         return total
 
+    async def these(self, elements: Sequence[str]) -> int:
+        """Adopt those of the nodes that need it."""
+        total = 0
+        for start in range(0, len(elements), PAGE):
+            total += await self._adopt_page(elements[start : start + PAGE])
+        return total
+
     async def _find(self, tx: Transaction) -> list[str]:
         found = await fetch_one(tx, cypher.COUNT_STRAYS, limit=AT_ONCE)
         elements: list[str] = found["moved"]
@@ -70,12 +77,6 @@ class Neo4jAdoption:
             records = await fetch(tx, cypher.PICK_UNLABELLED, limit=AT_ONCE)
             elements += [record["element"] for record in records]
         return list(dict.fromkeys(elements))
-
-    async def _adopt(self, elements: Sequence[str]) -> int:
-        total = 0
-        for start in range(0, len(elements), PAGE):
-            total += await self._adopt_page(elements[start : start + PAGE])
-        return total
 
     async def _adopt_page(self, elements: Sequence[str]) -> int:
         token = new_token()

@@ -153,7 +153,8 @@ class Database:
                 if is_divisible and _is_too_much(error):
                     # The same again would end the same, and cost the server as much.
                     raise TooMuchAtOnceError(
-                        f"Neo4j has no time or memory for so much at once ({_kind(error)})"
+                        f"Neo4j has no time or memory for so much at once ({_kind(error)})",
+                        is_time=_is_out_of_time(error),
                     ) from error
                 if loop.time() + pause >= deadline or not _is_repeatable(error):
                     raise
@@ -167,6 +168,11 @@ def _is_repeatable(error: Exception) -> bool:
     # one that waited too long for a lock is stopped: both are reported as faults of the client.
     is_client_error = isinstance(error, neo4j_errors.ClientError)
     return not is_client_error or (error.code or "").startswith(ENDED_BY_SERVER)
+
+
+def _is_out_of_time(error: Exception) -> bool:
+    code = getattr(error, "code", None) or ""
+    return isinstance(error, TimeoutError) or code.startswith(ENDED_BY_SERVER)
 
 
 def _is_too_much(error: Exception) -> bool:

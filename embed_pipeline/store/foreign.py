@@ -12,10 +12,19 @@ from uuid import uuid4
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import PRIORITY_RANGE, JobStatus
 from embed_pipeline.domain.keys import FIRST_VERSION
+from embed_pipeline.domain.lifecycle import GiveBack, GiveUp, after_expiry
 from embed_pipeline.domain.redact import MAX_MESSAGE, MAX_STACK, redact
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import duration_ms
 from embed_pipeline.store.moves import NO_LANE, NO_LOCK, lane
-from embed_pipeline.store.records import Properties, category_of, status_of, time_of, whole
+from embed_pipeline.store.records import (
+    Properties,
+    category_of,
+    is_moved,
+    status_of,
+    time_of,
+    whole,
+)
 
 _INTEGRAL: Final = re.compile(r"(0|[1-9][0-9]{0,15})(\.0+)?", re.ASCII)
 _NOT_ENDED: Final = {"processed_at": None, "cancelled_by": None, "ended_elsewhere": None}
@@ -46,11 +55,24 @@ def adopted(
     most = max(1, whole(job.get("max_attempts")) or config.max_attempts)
     attempts = max(0, whole(job.get("attempts")) or 0)
     expiries = max(0, whole(job.get("expiries")) or 0)
+    run_after = time_of(job.get("run_after"))
     if status is JobStatus.PENDING and was_leased:
         # As if recovery had taken the lease away: a job that kills its workers must end.
         expiries += 1
-        if attempts >= most:
+        decision = after_expiry(
+            attempts=attempts,
+            max_attempts=most,
+            expiries=expiries,
+            policy=config.retry,
+            roll=config.roll(),
+            is_moved=is_moved(job),
+        )
+        if isinstance(decision, GiveUp):
             status, problem = JobStatus.FAILED, f"lease expired on {job.get('lock_owner')}"
+        elif isinstance(decision, GiveBack):
+            attempts = max(0, min(attempts, most) - 1)
+        else:
+            run_after = max(run_after or 0, now + duration_ms(decision.delay))
     elif status is JobStatus.PENDING and attempts >= most:
         # Somebody wants it tried again.
         attempts = 0
@@ -71,7 +93,6 @@ def adopted(
         "fence": max(0, whole(job.get("fence")) or 0) + 1,
     }
     if status is JobStatus.PENDING:
-        run_after = time_of(job.get("run_after"))
         place = lane(
             priority=priority, queued_at=queued_at, expiries=expiries, run_after=run_after, now=now
         )

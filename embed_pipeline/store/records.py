@@ -97,7 +97,7 @@ def is_held(properties: Properties | None, lease: Lease) -> bool:
     """Say whether a locked job is held under exactly this lease."""
     return (
         properties is not None
-        and properties["status"] == JobStatus.PROCESSING
+        and properties.get("status") == JobStatus.PROCESSING
         and properties["fence"] == lease.fence
         and properties.get("lock_owner") == lease.owner
     )
@@ -106,8 +106,14 @@ def is_held(properties: Properties | None, lease: Lease) -> bool:
 def is_owned(properties: Properties, owner: str) -> bool:
     """Say whether the job is held by this owner, or by one of this run."""
     holder = properties.get("lock_owner") or ""
-    is_leased = properties["status"] == JobStatus.PROCESSING
+    is_leased = properties.get("status") == JobStatus.PROCESSING
     return is_leased and (holder == owner or holder.startswith(f"{owner}/"))
+
+
+def is_moved(properties: Properties) -> bool:
+    """Say whether a newer text was asked for under the last lease."""
+    moved = properties.get("moved_fence")
+    return moved is not None and moved == properties.get("fence")
 
 
 def settled_as(properties: Properties | None, lease: Lease) -> str | None:
@@ -117,7 +123,7 @@ def settled_as(properties: Properties | None, lease: Lease) -> str | None:
     """
     if properties is None:
         return None
-    if properties["status"] == JobStatus.COMPLETED:
+    if properties.get("status") == JobStatus.COMPLETED:
         # The status says it; a note of its own would cost every completion. The owner, because
         # another program may have leased and completed the job without a fence.
         is_ours = properties.get("fence") == lease.fence

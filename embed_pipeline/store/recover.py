@@ -15,7 +15,7 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import worker as cypher
 from embed_pipeline.store.database import Database, Transaction, duration_ms, fetch, from_ms, moment
 from embed_pipeline.store.moves import Change, ErrorNote, back_to_pending, ended
-from embed_pipeline.store.records import Properties, is_owned
+from embed_pipeline.store.records import Properties, is_moved, is_owned
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ async def recover_expired(
         until = job.get("lock_until")
         return until is not None and until < now - grace_ms
 
-    async def work(tx: Transaction) -> list[RecoveredJob]:
+    async def work(tx: Transaction) -> tuple[list[RecoveredJob], list[str]]:
         records = await fetch(
             tx, cypher.PICK_EXPIRED, now=database.now_ms, grace=grace_ms, limit=limit
         )
@@ -42,12 +42,15 @@ async def recover_expired(
             tx, database, config, (r["id"] for r in records), is_lost, token=token
         )
         await note_clock(tx, database, config)
-        return recovered
+        return recovered, [r["element"] for r in records if not r["is_leased"]]
 
+    adoption = Neo4jAdoption(database, config)
     # A lease that somebody else has ended is none that expires.
-    await Neo4jAdoption(database, config).strays()
+    await adoption.strays()
     await follow_clock(database, config)
-    return await write_once(database, config.queue, token, work)
+    recovered, odd = await write_once(database, config.queue, token, work)
+    await adoption.these(odd)
+    return recovered
 
 
 async def recover_owner(
@@ -86,7 +89,9 @@ async def _recover(
 ) -> list[RecoveredJob]:
     jobs, now = await lock_jobs(tx, ids, token=token, now=database.now_ms)
     lost = [
-        job for job in jobs.values() if job["status"] == JobStatus.PROCESSING and is_lost(job, now)
+        job
+        for job in jobs.values()
+        if job.get("status") == JobStatus.PROCESSING and is_lost(job, now)
     ]
     lost.sort(key=lambda job: (job.get("lock_until") or 0, job["id"]))
     changes = [_decide(job, config, now) for job in lost]
@@ -115,10 +120,9 @@ def _decide(job: Properties, config: QueueConfig, now: int) -> Change:
         expiries=job["expiries"] + 1,
         policy=config.retry,
         roll=config.roll(),
+        is_moved=is_moved(job),
     )
-    # Somebody has asked for a newer text under this lease: that one has not been tried yet.
-    is_moved = isinstance(decision, GiveUp) and job.get("moved_fence") == job["fence"]
-    if is_moved or isinstance(decision, GiveBack):
+    if isinstance(decision, GiveBack):
         return back_to_pending(job, Move.RECOVER, now=now, is_refunded=True, is_expired=True)
     if isinstance(decision, GiveUp):
         note = None

@@ -582,11 +582,11 @@ class FakeQueue:
             expiries=job.expiries + 1,
             policy=self.retry,
             roll=self.roll(),
+            is_moved=self.moved.get(job.id) == job.fence,
         )
         self._set(job.id, expiries=job.expiries + 1)
         self.counters["recovered"] += 1
-        is_moved = isinstance(decision, GiveUp) and self.moved.get(job.id) == job.fence
-        if is_moved or isinstance(decision, GiveBack):
+        if isinstance(decision, GiveBack):
             self._back(job.id, refund=1)
         elif isinstance(decision, GiveUp):
             self.counters["exhausted"] += 1

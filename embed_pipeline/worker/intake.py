@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from embed_pipeline.domain.errors import PermanentError, TooMuchAtOnceError
+from embed_pipeline.domain.errors import PermanentError, TooMuchAtOnceError, TransientError
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import Lease, LeasedJob
 from embed_pipeline.domain.results import Completion, EntityFate, LoadedEntity
@@ -250,7 +250,9 @@ class Intake:
             [entity] = await self._parts.store.load([job.lease], longest=longest)
         except TooMuchAtOnceError as error:
             why = f"the text of the entity cannot be read: {error}; make it shorter, then retry"
-            await self._settler.refuse(job.lease, PermanentError(why))
+            # Time is short for everybody on a busy server: only a later attempt can tell.
+            blame = TransientError if error.is_time else PermanentError
+            await self._settler.refuse(job.lease, blame(why))
             return []
         return [(job, entity)]
 

@@ -12,6 +12,7 @@ from embed_pipeline.domain.errors import (
     BudgetSpentError,
     CriticalError,
     EmbeddingError,
+    NobodyAskedError,
     OutageError,
     PermanentError,
     RateLimitedError,
@@ -93,7 +94,7 @@ class Processor:
             seconds = self._options.job_timeout.total_seconds()
             late = TransientError(f"the work took longer than {seconds:g} s")
             await self._fail_unless_down(items, late)
-        except BudgetSpentError:
+        except NobodyAskedError:
             self.is_paused, self._pause = True, await self._parts.limiter.peek()
             await self._settler.release([item.leased.lease for item in items])
         except RateLimitedError as error:
@@ -118,8 +119,8 @@ class Processor:
                 await self._asking().probe()
         except CriticalError as error:
             self.critical = error
-        except BudgetSpentError:
-            # Nobody was asked.
+        except NobodyAskedError:
+            # So nobody knows; the breaker stays as it is.
             self.is_paused, self._pause = True, await self._parts.limiter.peek()
         except (RateLimitedError, PermanentError):
             # No vector, but an answer.
@@ -224,7 +225,7 @@ class Processor:
             if grant.budget is not None:
                 raise BudgetSpentError(str(grant.budget))
             if grant.hold is not None and grant.wait > LOOK_AGAIN:
-                raise RateLimitedError("the provider has asked everybody to wait")
+                raise NobodyAskedError("the provider has asked everybody to wait")
             wait = min(grant.wait, LOOK_AGAIN).total_seconds()
             self._report.seconds_waiting += wait
             await asyncio.sleep(wait)

@@ -125,6 +125,16 @@ async def test_puts_no_more_texts_into_a_request_than_asked_for(
     assert sizes == [1, 2, 2]
 
 
+async def test_leases_no_more_jobs_at_once_than_asked_for(
+    deployment: Deployment, provider: OpenAIServer
+) -> None:
+    await deployment.queue.given_jobs(*UIDS)
+
+    figures(await deployment.run("drain_embed_queue", {"jobs_per_lease": 1, "max_jobs": 5}))
+
+    assert [len(request["input"]) for request in provider.requests] == [1] * 5
+
+
 async def test_a_global_fault_is_one_clear_error_and_costs_no_job_an_attempt(
     deployment: Deployment, provider: OpenAIServer
 ) -> None:

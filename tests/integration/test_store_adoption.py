@@ -236,12 +236,61 @@ async def test_m75_a_job_that_kills_its_workers_ends_under_that_query_too(
 ) -> None:
     await queue.given_jobs("ada")
     for _ in range(3):
+        await queue.expire()
         assert len((await queue.lease()).jobs) == 1
         await queue.run(REQUIRED_RECOVERY)
         await scanned(queue)
 
     job = await queue.job("ada")
     assert (job.status, job.attempts) == (JobStatus.FAILED, 3)
+
+
+async def test_m71_m75_no_job_fails_through_an_expiry_that_it_shared(queue: Neo4jUnderTest) -> None:
+    """Whoever takes the lease away: the first expiry gives the last attempt back."""
+    await queue.given_jobs("ada", "poison")
+    await queue.run("MATCH (job:EmbedJob) SET job.attempts = 2")
+    assert len((await queue.lease()).jobs) == 2
+    await queue.run(REQUIRED_RECOVERY)
+    await scanned(queue)
+    assert [(await queue.job(uid)).attempts for uid in ("ada", "poison")] == [2, 2]
+
+    [alone] = (await queue.lease()).jobs
+    await queue.run(REQUIRED_RECOVERY)
+    await scanned(queue)
+
+    failed = await queue.job(alone.lease.entity_uid)
+    [other] = (await queue.lease()).jobs
+    assert (failed.status, failed.attempts) == (JobStatus.FAILED, 3)
+    assert other.lease != alone.lease
+    assert (other.attempts, other.is_suspect) == (3, True)
+
+
+async def test_m75_after_a_second_expiry_a_job_waits_as_recovery_would_let_it(
+    queue: Neo4jUnderTest,
+) -> None:
+    await queue.given_jobs("ada")
+    for _ in range(2):
+        assert len((await queue.lease()).jobs) == 1
+        await queue.run(REQUIRED_RECOVERY)
+        await scanned(queue)
+
+    assert (await queue.lease()).jobs == ()
+    assert (await queue.job("ada")).run_after == queue.clock.now + queue.config.retry.delay(2, 0)
+    assert_consistent(await queue.nodes())
+
+
+async def test_m75_a_newer_text_asked_for_under_the_lease_is_still_tried(
+    queue: Neo4jUnderTest,
+) -> None:
+    await queue.given_jobs("ada")
+    await queue.run("MATCH (job:EmbedJob) SET job.attempts = 2, job.expiries = 1")
+    assert len((await queue.lease()).jobs) == 1
+    await queue.admin.enqueue([NewJob("ada", MODEL, text_hash="of a newer text")])
+    await queue.run(REQUIRED_RECOVERY)
+    assert await queue.jobs.recover_expired(limit=10) == []
+
+    job = await queue.job("ada")
+    assert (job.status, job.attempts) == (JobStatus.PENDING, 2)
 
 
 async def test_m75_a_worker_whose_job_the_query_took_is_fenced(queue: Neo4jUnderTest) -> None:
@@ -280,6 +329,24 @@ async def test_m75_cancel_leaves_one_state_label(
     await queue.admin.cancel_job((await queue.job("ada")).id, by="operator")
 
     assert_consistent(await queue.nodes())
+
+
+@pytest.mark.parametrize("status", [None, 7])
+async def test_a_leased_job_whose_status_is_no_text_keeps_no_other_from_recovery(
+    queue: Neo4jUnderTest, status: object
+) -> None:
+    odd, other = await queue.leased("odd", "other")
+    await queue.run(
+        "MATCH (job:EmbedJob {entity_uid: 'odd'}) SET job.status = $status", status=status
+    )
+    await queue.expire()
+
+    recovered = await queue.jobs.recover_expired(limit=10)
+
+    assert [job.job_id for job in recovered] == [other.lease.job_id]
+    assert (await queue.job("odd")).status is JobStatus.FAILED
+    assert_consistent(await queue.nodes())
+    assert [str(outcome) for outcome in await queue.complete(odd.lease)] == ["fenced"]
 
 
 async def test_what_another_worker_leased_is_not_in_the_way_of_the_rest(

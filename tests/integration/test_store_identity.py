@@ -11,8 +11,10 @@ import pytest
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, ModelMismatchError
 from embed_pipeline.domain.figures import queue_figures
+from embed_pipeline.domain.health import Objectives, Reading, examine
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
+from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.store.config import QueueConfig
@@ -40,6 +42,14 @@ def deployment(queue: Neo4jUnderTest, identity: Identity = OURS) -> Queue:
     """The queue as somebody opens it whose settings make vectors of this identity."""
     config = QueueConfig(identity=identity, roll=lambda: 0.0)
     return open_queue(queue.driver, database=queue.database, config=config, clock=queue.clock)
+
+
+def red(metrics: QueueMetrics, model: str) -> set[str]:
+    """The checks that this reading fails; a day is allowed for everything."""
+    day = timedelta(days=1)
+    reading = Reading(model, DIMENSIONS, None, None, metrics, None)
+    verdicts = examine(reading, Objectives(day, day, 30 * day, day, 1, 95))
+    return {verdict.check.name for verdict in verdicts if verdict.passed is False}
 
 
 async def held(queue: Neo4jUnderTest) -> Identity | None:
@@ -145,10 +155,13 @@ async def test_m83_jobs_of_a_former_model_are_superseded_by_the_scan_and_revived
     await queue.expire()
     await queue.jobs.recover_expired(limit=1)
     queue.clock.advance(timedelta(days=3))
+    assert red(await ours.metrics.read(), MODEL) == {"oldest_pending_in_time", "recoveries_ran"}
+    await queue.jobs.recover_expired(limit=1)
     await other.identity.change()
 
     before = await other.metrics.read()
     assert (before.former_model, before.oldest_pending) == (3, None)
+    assert red(before, "other-model") == set()
 
     await Scan.begin(other.reconciler("other-model")).go_on()
     after = await other.metrics.read()

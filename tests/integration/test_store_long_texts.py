@@ -185,9 +185,10 @@ async def test_m84_a_load_that_is_too_much_says_so_at_once(
     [item] = await queue.leased("ada")
     asked = exhausted_by(monkeypatch, lambda query, _: code if reads_entities(query) else None)
 
-    with pytest.raises(TooMuchAtOnceError, match=code.rpartition(".")[2]):
+    with pytest.raises(TooMuchAtOnceError, match=code.rpartition(".")[2]) as caught:
         await queue.jobs.load([item.lease])
 
+    assert caught.value.is_time is (code == OUT_OF_TIME)
     assert len([each for each in asked if reads_entities(each["query"])]) == 1
     assert (await queue.job("ada")).status is JobStatus.PROCESSING
 

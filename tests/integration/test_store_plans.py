@@ -99,6 +99,7 @@ INDEXED = {
     "due": cypher_worker.ENTER_LANES,
     "recover": cypher_worker.PICK_EXPIRED,
     "walk": cypher_adopt.WALK_JOBS,
+    "count strays": cypher_adopt.COUNT_STRAYS,
     "twins": cypher_adopt.FIND_TWINS,
     "elements": cypher_adopt.ELEMENTS_OF,
     "adopt": cypher_adopt.WRITE_ADOPTED,
@@ -215,6 +216,16 @@ async def test_counts_are_read_from_the_count_store(queue: Neo4jUnderTest) -> No
         profile: Any = (await result.consume()).profile
 
     assert hits(profile) <= 6
+
+
+async def test_jobs_that_nobody_else_touched_cost_a_count_however_many_are_leased(
+    queue: Neo4jUnderTest,
+) -> None:
+    await given_many(queue, 500)
+    none = await hits_of(queue, cypher_adopt.COUNT_STRAYS)
+    assert len((await queue.lease(limit=500)).jobs) == 500
+
+    assert await hits_of(queue, cypher_adopt.COUNT_STRAYS) == none < 12
 
 
 async def test_the_backlog_costs_what_is_counted_however_long_the_queue_is(

@@ -313,6 +313,29 @@ async def test_a_text_that_a_busy_database_had_no_time_for_is_read_again(
     assert report.failed == {}
 
 
+class HopelesslyBusyQueue(FakeQueue):
+    """Answers small questions, and has time for no other."""
+
+    async def load(
+        self, leases: Sequence[Lease], *, longest: int | None = None
+    ) -> list[LoadedEntity]:
+        raise TooMuchAtOnceError("Neo4j has no time … (TransactionTimedOut…)", is_time=True)
+
+
+async def test_a_server_that_stays_busy_makes_a_text_wait_and_does_not_blame_it_for_good(
+    report: DrainReport, holdings: Holdings
+) -> None:
+    queue = HopelesslyBusyQueue()
+    await given_texts(queue, alone="text")
+
+    assert taken(await intake_on(queue, holdings, report).take()) == []
+
+    [job] = queue.jobs.values()
+    assert (job.status, job.error_category) == (JobStatus.PENDING, ErrorCategory.TRANSIENT)
+    assert job.run_after is not None
+    assert len(holdings) == 0
+
+
 async def test_m84_after_that_fewer_jobs_are_leased_at_once_and_slowly_more_again(
     limited: tuple[LimitedQueue, Intake],
 ) -> None:

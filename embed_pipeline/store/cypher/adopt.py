@@ -20,13 +20,20 @@ RETURN COUNT { (:EmbedJob) } AS nodes,
   COUNT { (:EmbedPending) } + COUNT { (:EmbedProcessing) } + COUNT { (:EmbedCompleted) }
     + COUNT { (:EmbedFailed) } + COUNT { (:EmbedCancelled) } AS labelled,
   COLLECT {
-    MATCH (job:EmbedProcessing) WHERE coalesce(job.status, '') <> 'processing'
+    MATCH (job:EmbedProcessing) USING INDEX SEEK job:EmbedProcessing(status)
+    WHERE job.status < 'processing'
+    RETURN elementId(job) LIMIT $limit
+  } + COLLECT {
+    MATCH (job:EmbedProcessing) USING INDEX SEEK job:EmbedProcessing(status)
+    WHERE job.status > 'processing'
     RETURN elementId(job) LIMIT $limit
   } AS moved
 """
-"""Six reads of the count store, and a look at all leased jobs, which are few.
+"""Six reads of the count store and two seeks, however many jobs are leased.
 
-Nodes without a state label, and with two of them, make the two sums differ.
+Nodes without a state label, and with two of them, make the two sums differ. A leased job whose
+status was removed, or is no text, is not in these seeks: recovery finds it when its lease expires,
+the walk before that. Looking at 12,288 leased jobs one by one took 44 to 157 ms.
 """
 
 PICK_UNLABELLED: Final[LiteralString] = f"""

@@ -229,7 +229,9 @@ RETURN count(job) AS jobs
 PICK_EXPIRED: Final[LiteralString] = """
 WITH coalesce($now, datetime.realtime().epochMillis) AS now
 MATCH (job:EmbedProcessing) WHERE job.lock_until < now - $grace
-RETURN job.id AS id ORDER BY job.lock_until LIMIT $limit
+RETURN job.id AS id, elementId(job) AS element,
+  coalesce(job.status = 'processing', false) AS is_leased
+ORDER BY job.lock_until LIMIT $limit
 """
 """Candidates for recovery, oldest first; whoever acts on them must lock and look again."""
 

@@ -14,7 +14,7 @@ from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.store.naming import for_queue, name_for, quoted
 
 SCHEMA_NAME: Final = "embed_pipeline"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 OLDEST_BESIDE: Final = 1
 """The oldest schema that a program may know to work on one of ``SCHEMA_VERSION``.
 
@@ -118,6 +118,14 @@ MIGRATIONS: Final = (
             _unique("embed_audit_id", "EmbedAudit", "id"),
             # Read from its end, and deleted from its beginning.
             _index("embed_audit_at", "EmbedAudit", "at"),
+        ),
+    ),
+    Migration(
+        version=3,
+        objects=(
+            # Leases that somebody else has ended: all but one value of it. Measured with leases and
+            # releases of 2,048 jobs, writing it costs less than one run differs from the next.
+            _index("embed_processing_status", "EmbedProcessing", "status"),
         ),
     ),
 )

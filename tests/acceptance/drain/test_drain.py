@@ -414,6 +414,16 @@ async def test_m4_with_interval_0_nothing_is_recovered(queue: DrainUnderTest) ->
 
     assert report.recovered == 0
     assert await queue.counted() == {"processing": 1}
+    assert await queue.last_recovery() is None
+
+
+async def test_r18_a_drain_that_finds_no_expired_lease_has_looked(queue: DrainUnderTest) -> None:
+    await queue.given(1)
+
+    report = await queue.drained()
+
+    assert report.recovered == 0
+    assert await queue.last_recovery() is not None
 
 
 async def test_r14_suspects_are_worked_on_among_themselves(queue: DrainUnderTest) -> None:

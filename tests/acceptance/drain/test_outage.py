@@ -254,5 +254,36 @@ async def test_m72_an_outage_in_the_middle_of_a_search_keeps_what_is_paid_for(
     assert await queue.attempts() == {1: 4, 0: 4}
 
 
+async def test_m72_a_pause_that_others_were_asked_for_is_no_answer_to_a_probe(
+    queue: DrainUnderTest, moved: MovedTime
+) -> None:
+    """Nobody was asked, so nobody knows whether the provider is back."""
+    await queue.given(5)
+    queue.provider.answer_with = down
+    await moved.drain()
+    await moved.until_next_try()
+    asked = len(queue.provider.requests)
+    limiter = open_queue(queue.driver, database=queue.database, clock=moved.clock).limiter(
+        queue.limits
+    )
+    await limiter.hold(timedelta(minutes=5), owner="run-2", said="slow down")
+
+    held = await moved.drain(max_time=timedelta(seconds=30))
+    breaker = (await queue.switch.state()).breaker
+    moved.clock.advance(timedelta(minutes=6))
+    back = await moved.drain()
+    await moved.until_next_try()
+    queue.provider.answer_with = None
+    await moved.drain()
+
+    assert held.requests == 0
+    assert breaker.status is not BreakerStatus.CLOSED
+    assert (breaker.is_outage, breaker.since) == (True, moved.began)
+    # The next one to ask risks no job either.
+    assert (back.ending, back.requests) == (Ending.OUTAGE, 1)
+    assert is_probe(queue.provider.requests[asked])
+    assert await queue.counted() == {"completed": 5}
+
+
 def test_an_outage_is_a_transient_error() -> None:
     assert OutageError("x").category.value == "TRANSIENT"

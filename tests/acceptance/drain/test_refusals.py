@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -40,6 +41,35 @@ async def test_m138_a_server_that_refuses_dimensions_fails_no_job_and_says_what_
     assert "EMBEDDING_SEND_DIMENSIONS=false" in reason
     noted = await queue.admin.find_jobs(JobFilter())
     assert {job.error_category for job in noted} == {ErrorCategory.CRITICAL}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (429, "insufficient_quota"),
+        (429, "project_spend_limit_exceeded"),
+        (429, "organization_spend_limit_exceeded"),
+        (400, "billing_hard_limit_reached"),
+    ],
+)
+async def test_m73_a_spent_account_opens_the_breaker_and_costs_no_attempt(
+    queue: DrainUnderTest, status: int, code: str
+) -> None:
+    await queue.given(JOBS)
+    queue.provider.answer_with = lambda _: failure(status, "nothing is left to spend", code)
+
+    # Waiting for a limit would not end by itself.
+    some_time = timedelta(seconds=10)
+    report = await queue.drained(jobs_per_request=20, max_time=some_time)
+    again = await queue.drained(max_time=some_time)
+
+    await assert_nothing_failed(queue, JOBS)
+    assert (report.ending, again.ending) == (Ending.CRITICAL, Ending.CLOSED)
+    breaker = (await queue.switch.state()).breaker
+    assert not breaker.is_outage
+    assert "nothing is left to spend" in (breaker.reason or "")
+    # As many as were under way when the first was refused.
+    assert len(queue.provider.requests) <= 3
 
 
 async def test_m138_without_dimensions_in_the_request_everything_completes(

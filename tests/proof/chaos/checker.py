@@ -128,7 +128,6 @@ def attempts(run: Evidence) -> Iterator[str]:
     for id_, job in run.all_jobs.items():
         is_reopened = run.reopenings[job["entity_uid"], job["version"]] > 0
         seen: Facts = {"fence": 0, "attempts": 0}
-        heard = {lease["fence"] for lease in run.leases.get(id_, [])} | {0}
         end = {"fence": job["fence"] + 1, "attempts": job["attempts"] + 1}
         for then in [*run.leases.get(id_, []), end]:
             steps = range(seen["fence"], then["fence"])
@@ -136,9 +135,6 @@ def attempts(run: Evidence) -> Iterator[str]:
             high -= sum((id_, fence) in run.refunds for fence in steps)
             low = high - sum((id_, fence) in run.doubtful_refunds for fence in steps)
             low -= run.edits[id_]
-            # A lease that nobody heard of may have been given back by the name of its owner.
-            if any(run.of("release_owner")):
-                low -= sum(fence not in heard for fence in steps)
             is_new_life = is_reopened and 1 <= then["attempts"] <= len(steps)
             if not low <= then["attempts"] <= high and not is_new_life:
                 yield (

@@ -61,10 +61,12 @@ class Evidence:
             if len(event["jobs"]) == 1
         }
         poisoned = {event["who"] for event in self.of("poisoned")}
-        expired = {job["id"] for job in self.recoveries if job["status"] == "failed"}
+        failed = {job["id"] for job in self.recoveries if job["status"] == "failed"}
+        expired = {id_: self.all_jobs[id_]["fence"] for id_ in failed & self.all_jobs.keys()}
+        # Its adoption took the next fence.
+        expired |= {event["id"]: event["fence"] for event in self.of("exhausted")}
         found: set[str] = set()
-        for id_ in expired & self.all_jobs.keys():
-            fence = self.all_jobs[id_]["fence"]
+        for id_, fence in expired.items():
             heard = [lease for lease in self.leases.get(id_, []) if lease["fence"] == fence]
             if all((id_, fence) in alone and lease["who"] not in poisoned for lease in heard):
                 found.add(id_)
@@ -106,24 +108,10 @@ class Evidence:
 
     @cached_property
     def doubtful_refunds(self) -> set[Pair]:
+        """Calls without an answer, and refunds that were noted before their commit."""
         unheard = {pair for _, pair, word in self.outcomes if word is None}
-        # After an outage a drain gives back whatever still carries its name, and hears a number.
-        tidy = {event["who"] for event in self.of("release_owner")}
-        given_back = {
-            (id_, lease["fence"])
-            for id_, leases in self.leases.items()
-            for lease in leases
-            if lease["who"] in tidy
-        }
-        # A first expiry is never the end: the last attempt is made again.
-        once_more = {
-            (job["id"], lease["fence"])
-            for job in self.recoveries
-            if job["status"] == "pending"
-            for lease in self.leases.get(job["id"], [])
-            if lease["attempts"] == lease["max"] == job["attempts"]
-        }
-        return (unheard | given_back | once_more) - self.refunds
+        noted = {(id_, fence) for event in self.of("refund") for id_, fence in event["leases"]}
+        return (unheard | noted) - self.refunds
 
     @cached_property
     def edits(self) -> Counter[str]:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, Final, LiteralString
 
 from neo4j import AsyncManagedTransaction, unit_of_work
@@ -33,6 +34,7 @@ from tests.proof.chaos.writers import PUT
 
 RETENTION: Final = timedelta(seconds=15)
 OPERATOR: Final = "operator"
+RECOVERIES_PER_SCAN: Final = 10
 ERRORS: Final = (DriverError, Neo4jError, EmbedPipelineError, OSError, TimeoutError)
 
 LOCK_FAILED: Final[LiteralString] = (
@@ -170,11 +172,16 @@ class Operators:
             return await session.execute_write(bounded)
 
     async def recover_for_ever(self) -> None:
-        """What the sensor does, at its pace."""
-        while True:
+        """What the sensors do, at their pace: recovery, and every tenth time what the scan adopts.
+
+        A job that was reset by hand has the label of another state, which only the scan looks for.
+        """
+        for number in count():
             pace = asyncio.create_task(asyncio.sleep(RECOVERY_INTERVAL.total_seconds()))
             try:
                 await recover_all(self.queue, grace=timedelta(0))
+                if number % RECOVERIES_PER_SCAN == 0:
+                    await self.queue.adoption.all()
             except ERRORS as error:
                 self.log("upkeep", phase=ERROR, error=type(error).__name__)
             await pace

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from embed_pipeline.domain.job import Lease, LeasedJob
+from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob
 from embed_pipeline.domain.results import (
     Completion,
     CompletionOutcome,
@@ -18,7 +18,7 @@ from embed_pipeline.domain.results import (
 )
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings
-from embed_pipeline.store import recover as recovering
+from embed_pipeline.store import adopt as adopting, queue_admin, recover as recovering
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.cypher import entity as cypher_entity, purge as cypher_purge
@@ -26,7 +26,6 @@ from embed_pipeline.store.database import to_ms
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.moves import Change
 from embed_pipeline.store.queue import Queue
-from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
 from embed_pipeline.store.records import Properties
 from tests.proof.chaos.history import ANSWER, ASK, ERROR, Log
 from tests.proof.chaos.patching import patch
@@ -158,7 +157,9 @@ def record_everything(log: Log, traps: Traps) -> None:
     """
     recoveries: dict[str, dict[str, int]] = {}
     _audit()
-    _note_recoveries(recoveries)
+    _note_recoveries(recoveries, log)
+    _note_given_back(log)
+    _note_adoptions(log)
     queue_config, queue_on = wiring.queue_config, wiring.queue_on
 
     def impatient(settings: Settings) -> QueueConfig:
@@ -169,14 +170,6 @@ def record_everything(log: Log, traps: Traps) -> None:
         jobs = RecordingStore(queue.database, queue.config, log, traps, recoveries)
         return replace(queue, jobs=jobs)
 
-    release_owner = Neo4jQueueAdmin.release_owner
-
-    async def noted(self: Neo4jQueueAdmin, owner: str) -> int:
-        log("release_owner", owner=owner)
-        return await release_owner(self, owner)
-
-    Neo4jQueueAdmin.release_owner = noted
-
     wiring.queue_config = impatient
     wiring.queue_on = recorded
 
@@ -186,20 +179,52 @@ def _audit() -> None:
     patch(cypher_purge, "INNER", lambda s: s.replace("DETACH DELETE job", AUDIT_PURGE))
 
 
-def _note_recoveries(recoveries: dict[str, dict[str, int]]) -> None:
+def _note_recoveries(recoveries: dict[str, dict[str, int]], log: Log) -> None:
     """Remember what only the recovery knows: fence, expiry and time, all under the lock."""
 
     def noting(decide: Callable[..., Change]) -> Callable[..., Change]:
         def noted(job: Properties, config: QueueConfig, now: int) -> Change:
             change = decide(job, config, now)
-            recoveries[job["id"]] = {
-                "fence": job["fence"],
-                "until": job["lock_until"],
-                "at": now,
-                "refund": job["attempts"] - change.properties.get("attempts", job["attempts"]),
-            }
+            recoveries[job["id"]] = {"fence": job["fence"], "until": job["lock_until"], "at": now}
+            if change.properties.get("attempts", job["attempts"]) < job["attempts"]:
+                _note_refund(log, job)
             return change
 
         return noted
 
     patch(recovering, "_decide", noting)
+
+
+def _note_given_back(log: Log) -> None:
+    """After an outage a drain gives back whatever carries its name, and hears only a number."""
+
+    def noting(give_back: Callable[..., Change]) -> Callable[..., Change]:
+        def noted(job: Properties, *args: Any, **options: Any) -> Change:
+            _note_refund(log, job)
+            return give_back(job, *args, **options)
+
+        return noted
+
+    patch(queue_admin, "back_to_pending", noting)
+
+
+def _note_adoptions(log: Log) -> None:
+    """A lease that somebody else's query took away is an expiry: it may refund, or be the last."""
+
+    def noting(adopted: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(job: Properties, *args: Any, was_leased: bool, **options: Any) -> Any:
+            status, properties = adopted(job, *args, was_leased=was_leased, **options)
+            if was_leased and status is JobStatus.FAILED:
+                log("exhausted", id=job["id"], fence=job["fence"])
+            elif was_leased and properties["attempts"] < job.get("attempts", 0):
+                _note_refund(log, job)
+            return status, properties
+
+        return noted
+
+    patch(adopting, "adopted", noting)
+
+
+def _note_refund(log: Log, job: Properties) -> None:
+    """Before the commit: what may be refunded is known, whatever becomes of the transaction."""
+    log("refund", leases=[[job["id"], job["fence"]]])

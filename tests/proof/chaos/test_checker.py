@@ -125,6 +125,7 @@ BROKEN: list[tuple[str, str, Change]] = [
         "release without refund",
         two_things(lambda s: s.asked("release", 2, 1), lambda s: s.left(fence=2, attempts=2)),
     ),
+    ("attempts", "refund of another job", lambda s: gave_back_something_else(s)),
     ("over max", "leased", lambda s: s.leased(fence=4, attempts=4)),
     ("over max", "in the end", lambda s: s.left(fence=4, attempts=4)),
     ("innocent failed", "in the end", lambda s: s.left(fence=1, attempts=1, status="failed")),
@@ -233,11 +234,29 @@ def gave_back_all_it_held_after_an_outage(story: Story) -> None:
     """It heard how many jobs it gave back, but not which: this one was among them."""
     story.events = story.events[:1]
     story.leased(fence=1, attempts=1)
-    story.add("release_owner", owner="drain")
+    story.add("refund", leases=[[JOB, 1]])
     story.leased(fence=2, attempts=1)
     story.asked("complete", 2, ["completed"])
     story.left(fence=2, attempts=1)
     story.entity["chaos_writes"] = [f"{JOB}:2:1"]
+
+
+def gave_back_what_it_had_not_heard_of(story: Story) -> None:
+    """The answer to its lease was lost; after the outage it gave the job back by its own name."""
+    story.events = story.events[:1]
+    story.add("refund", leases=[[JOB, 1]])
+    story.leased(fence=2, attempts=1)
+    story.asked("complete", 2, ["completed"])
+    story.left(fence=2, attempts=1)
+    story.entity["chaos_writes"] = [f"{JOB}:2:1"]
+
+
+def gave_back_something_else(story: Story) -> None:
+    """A refund of another job is no excuse for this one."""
+    gave_back_what_it_had_not_heard_of(story)
+    for event in story.events:
+        if event["what"] == "refund":
+            event["leases"] = [["job-2", 1]]
 
 
 def killed_before_it_knew_of_its_lease(story: Story) -> None:
@@ -275,6 +294,15 @@ def lost_its_last_attempt_to_the_harness(story: Story) -> None:
     del story.entity["embedding"], story.entity["chaos_writes"]
 
 
+def lost_its_last_attempt_to_a_query_of_others(story: Story) -> None:
+    """As above, but somebody else's recovery took the lease, and the adoption a fence."""
+    lost_its_last_attempt_to_the_harness(story)
+    story.events.pop()
+    story.add("edit", ids=[JOB])
+    story.add("exhausted", id=JOB, fence=3)
+    story.left(fence=4, attempts=3)
+
+
 def deleted(story: Story) -> None:
     """The entity is gone; the job tells that it once was."""
     story.written(kind="delete", outcome=None)
@@ -288,10 +316,12 @@ def deleted(story: Story) -> None:
         cancelled,
         killed_after_its_release,
         gave_back_all_it_held_after_an_outage,
+        gave_back_what_it_had_not_heard_of,
         killed_before_it_knew_of_its_lease,
         cleaned_up,
         recovered_after_an_outage,
         lost_its_last_attempt_to_the_harness,
+        lost_its_last_attempt_to_a_query_of_others,
         deleted,
     ],
     ids=lambda change: change.__name__,
