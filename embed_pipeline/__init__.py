@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embed_pipeline.api.async_queue import AsyncQueue
     from embed_pipeline.api.sync_queue import Queue
-    from embed_pipeline.component import EmbedPipelineComponent
     from embed_pipeline.defs.build import build_defs
+    from embed_pipeline.defs.component import EmbedPipelineComponent
     from embed_pipeline.domain.entity import EntityShape
     from embed_pipeline.domain.errors import (
         ConfigurationError,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "api.async_queue": ("AsyncQueue",),
     "api.sync_queue": ("Queue",),
-    "component": ("EmbedPipelineComponent",),
     "defs.build": ("build_defs",),
+    "defs.component": ("EmbedPipelineComponent",),
     "domain.entity": ("EntityShape",),
     "domain.errors": (
         "ConfigurationError",

@@ -21,6 +21,7 @@ from embed_pipeline.cli import (
     plan,
     quality,
     queue,
+    status,
     support,
 )
 from embed_pipeline.cli.base import (
@@ -210,7 +211,7 @@ for command in (
     plan.plan,
     quality.quality,
     drain.drain,
-    queue.status,
+    status.status,
     entities.search,
     queue.pause,
     queue.resume,

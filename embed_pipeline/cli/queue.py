@@ -1,220 +1,32 @@
-"""``embed-pipeline status``, ``pause``, ``resume``, ``recover`` and ``cleanup``."""
+"""``embed-pipeline pause``, ``resume``, ``recover`` and ``cleanup``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from embed_pipeline.cli.base import (
-    AsJson,
-    age,
-    as_plain,
     at,
     console,
-    duration,
-    each_chosen,
     number_of,
     operator,
-    print_json,
     safe,
     show,
     table,
     with_queue,
 )
-from embed_pipeline.cli.entities import scan
+from embed_pipeline.cli.status import breaker_in_words
 from embed_pipeline.domain.breaker import BreakerStatus
-from embed_pipeline.domain.holds import HOW_TO_END
-from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
-    from embed_pipeline.domain.breaker import Breaker
-    from embed_pipeline.domain.coverage import CoverageReport
     from embed_pipeline.domain.job import Job
     from embed_pipeline.domain.metrics import QueueMetrics
-    from embed_pipeline.domain.misfits import Misfit
     from embed_pipeline.domain.results import RecoveredJob
-    from embed_pipeline.operations.reading import Arrival
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue
 
-ALARMING: Final = ("Paused", "Breaker", "Held", "Budget used", "Without expiry", "Recovery overdue")
-LATELY: Final = timedelta(minutes=5)
 MOST_LISTED: Final = 1_000
-
-
-def status(
-    window: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=duration, metavar="DURATION", help="What 'lately' means: 30s, 15m, 2h. [5m]"
-        ),
-    ] = None,
-    coverage: Annotated[
-        bool, typer.Option(help="Compare every entity with its vector now; reads all of them.")
-    ] = False,
-    json: AsJson = False,
-) -> None:
-    """Show how the queue stands: jobs by state, what is overdue, pause, breaker and hold."""
-    every = each_chosen()
-    shown = {}
-    for settings in every:
-        if len(every) > 1 and not json:
-            console.print(f"[bold]{safe(settings.queue)}")
-        shown[settings.queue] = _status(settings, window or LATELY, coverage=coverage, json=json)
-    if json:
-        print_json(shown if len(every) > 1 else next(iter(shown.values())))
-
-
-def _status(
-    as_set: Settings, window: timedelta, *, coverage: bool, json: bool
-) -> dict[str, Any] | None:
-    """Show one embedding; as JSON its figures are handed back."""
-    from embed_pipeline.operations.fit import find_misfits
-    from embed_pipeline.operations.following import difference, read_live
-    from embed_pipeline.operations.reading import how_jobs_appear, read_metrics
-
-    async def work(
-        queue: Queue, settings: Settings
-    ) -> tuple[QueueMetrics, Arrival, CoverageReport | None, list[Misfit], str | None]:
-        reading = await read_metrics(queue, settings, window=window)
-        arrival = await how_jobs_appear(queue, settings)
-        if coverage:
-            report = (await scan(queue, settings, dry_run=True)).report
-        else:
-            report = await queue.reconciler(settings.model).last()
-        found = await find_misfits(queue, settings, report) if report else []
-        following = await read_live(queue.database, as_set)
-        return reading, arrival, report, found, difference(as_set, following.alias)
-
-    metrics, arrival, report, unmeant, differs = with_queue(work, as_set)
-    if json:
-        plain = as_plain(metrics) | {
-            "throughput_per_minute": metrics.throughput_per_minute,
-            "eta_seconds": metrics.eta.total_seconds() if metrics.eta else None,
-            "jobs_appear": arrival.detail,
-        }
-        if report:
-            said = {"misfits": [str(misfit) for misfit in unmeant]}
-            plain["coverage"] = coverage_figures(report, metrics.at) | said
-        return plain
-    rows, settings = table(), as_set
-    if settings.queue != DEFAULT_QUEUE:
-        rows.add_row("Name", settings.queue)
-    interval = settings.recovery_interval
-    for name, value in status_rows(metrics, interval):
-        rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
-    if differs:
-        rows.add_row("[yellow]Settings differ", safe(differs))
-    rows.add_row("New jobs", f"appear {arrival.detail}")
-    if report is not None:
-        rows.add_row("Coverage", coverage_line(report, metrics.at))
-    for misfit in unmeant:
-        rows.add_row("[bold red]Does not fit", safe(misfit))
-    show(rows)
-    return None
-
-
-def coverage_line(report: CoverageReport, now: datetime) -> str:
-    """How many entities are current, and since when that is known."""
-    from embed_pipeline.domain.coverage import Coverage
-    from embed_pipeline.domain.figures import nothing_to_embed
-
-    known = "" if report.at is None else f", {age(now - report.at)} ago"
-    if report.embeddable == 0:
-        return f"{nothing_to_embed(report)}{known}"
-    if report.at is None:
-        current = report.counts[Coverage.CURRENT]
-        return f"{current} of {report.embeddable} entities are current{report.left_out}"
-    # 99.96 % is not all of them.
-    percent = report.percent if report.percent == 100 else min(report.percent, 99.9)
-    return f"{percent:.1f} % of {report.embeddable} entities are current{known}{report.left_out}"
-
-
-def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]:
-    """The same for machines; a scan of this command is as old as its reading of the queue."""
-    figures = {"percent": report.percent, "truncated": report.truncated, "at": report.at or now}
-    return {**report.summary, **figures}
-
-
-def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
-    """The reading for people, most urgent first."""
-    state = metrics.state
-    if state.is_paused:
-        yield "Paused", f"{_since(state.paused_since, metrics.at)} by {state.paused_by}"
-    if state.breaker.status is not BreakerStatus.CLOSED:
-        yield "Breaker", _breaker(state.breaker, metrics.at)
-    elif not state.is_paused:
-        yield "Queue", "open"
-    if metrics.hold is not None:
-        yield "Held", f"for {age(metrics.hold_left)}: {metrics.hold}; {HOW_TO_END}"
-    for use in metrics.budget:
-        yield "Budget used" if use.is_spent else "Budget", str(use)
-    for job_status, count in metrics.counts.items():
-        yield job_status.capitalize(), f"{count}{_details(metrics, job_status)}"
-    oldest = metrics.oldest_pending
-    yield "Oldest waiting", "–" if oldest is None else age(oldest)
-    expired = f", the oldest for {age(metrics.oldest_expired)}" if metrics.oldest_expired else ""
-    yield "Expired leases", f"{metrics.expired_leases}{expired}"
-    if metrics.without_lock:
-        yield "Without expiry", f"{metrics.without_lock} processing jobs; no worker left them so"
-    yield from _recovery(metrics, interval)
-    rate = f"{metrics.throughput_per_minute:.1f} per minute"
-    ended = f"{metrics.failed_in_window} failed, {metrics.cancelled_in_window} cancelled"
-    yield (
-        f"Last {age(metrics.window)}",
-        f"{metrics.completed_in_window} completed ({rate}), {ended}",
-    )
-    if eta := metrics.outlook:
-        yield "Time left", eta
-
-
-def _recovery(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
-    """The one sign of life that Dagster leaves in Neo4j also when there is nothing to do."""
-    from embed_pipeline.domain.health import is_overdue
-
-    if metrics.last_recovery is None or not interval:
-        return
-    elapsed = max(timedelta(0), metrics.at - metrics.last_recovery)
-    last = f"{age(elapsed)} ago"
-    if is_overdue(elapsed, interval):
-        yield "Recovery overdue", f"the last one was {last}; is the Dagster daemon running?"
-    else:
-        yield "Last recovery", last
-
-
-def _details(metrics: QueueMetrics, job_status: str) -> str:
-    parts: dict[str, int] = {}
-    if job_status == "pending":
-        parts = {
-            "ready": metrics.ready,
-            "to be tried again later": metrics.delayed,
-            "due to be tried again": metrics.due_retries,
-            "suspects, leased apart from others": metrics.suspects,
-        }
-    elif job_status == "failed":
-        parts = {category.value: count for category, count in metrics.categories.items()}
-    words = ", ".join(f"{count} {name}" for name, count in parts.items() if count)
-    return f" ({words})" if words else ""
-
-
-def _breaker(breaker: Breaker, now: datetime) -> str:
-    if breaker.is_outage:
-        return f"{breaker.status.replace('_', '-')}: {breaker}"
-    if breaker.status is BreakerStatus.HALF_OPEN:
-        probe = "one job is being tried"
-    elif breaker.probe_at is None or breaker.probe_at <= now:
-        probe = "the next drain tries one job"
-    else:
-        probe = f"one job may be tried in {age(breaker.probe_at - now)}"
-    word = breaker.status.replace("_", "-")
-    return f"{word} {_since(breaker.since, now)}: {breaker.reason}; {probe}"
-
-
-def _since(moment: datetime | None, now: datetime) -> str:
-    return f"since {at(moment)} ({age(now - moment)})" if moment else ""
 
 
 def pause() -> None:
@@ -243,7 +55,7 @@ def resume(
         console.print("✓ The queue gives out jobs")
     else:
         console.print(
-            f"! Not paused, but the breaker is {safe(_breaker(breaker, metrics.at))}",
+            f"! Not paused, but the breaker is {safe(breaker_in_words(breaker, metrics.at))}",
             soft_wrap=True,
         )
 

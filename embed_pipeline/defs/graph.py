@@ -62,7 +62,8 @@ def graph_assets(
         site,
         settings,
         EMBEDDINGS,
-        deps=[graph_entities],
+        # Also what is upstream itself: within a run Dagster orders only neighbours.
+        deps=[graph_entities, *site.upstream.get(queue, ())],
         group_name=GROUP,
         metadata={
             "property": shape.vector,

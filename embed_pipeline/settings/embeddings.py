@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -17,12 +17,21 @@ from typing import TYPE_CHECKING, Any, Final
 from dotenv import dotenv_values
 
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.models import MOCK_PREFIX
 from embed_pipeline.paths import ENV_FILE, project_dir
-from embed_pipeline.settings.load import Problem, examined, load_settings, warnings
+from embed_pipeline.settings.load import (
+    RETENTION_EXAMPLE,
+    Problem,
+    checked,
+    examined,
+    load_settings,
+    warnings,
+)
 
 if TYPE_CHECKING:
     from yaml import MappingNode, Node
 
+    from embed_pipeline.domain.identity import Embedding
     from embed_pipeline.settings.operations import Settings
 
 FILE: Final = "embeddings.yaml"
@@ -121,6 +130,36 @@ def embeddings_file(env_file: Path | None = None) -> Path | None:
     if own:
         raise ConfigurationError(f"{VARIABLE} is {own!r}; there is no such file")
     return None
+
+
+def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings:
+    """The settings of a program that brings its own driver and describes its embedding.
+
+    Everything else (key of the provider, limits, leases) comes from the environment; no ``.env``
+    is read, it may be that of another program.
+
+    Raises:
+        ConfigurationError: lists every problem, one per line.
+    """
+    shape, model = embedding.shape, embedding.model
+    names = {field.name: getattr(shape, field.name) for field in fields(shape)}
+    given = {
+        **{f"EMBED_ENTITY_{name.upper()}": names[name] for name in names if name != "index"},
+        "EMBED_VECTOR_INDEX": shape.index,
+        "EMBEDDING_PROVIDER": str(embedding.provider),
+        "EMBEDDING_MODEL": model.removeprefix(MOCK_PREFIX)
+        if embedding.provider == "mock"
+        else model,
+        "EMBEDDING_DIMENSIONS": embedding.dimensions,
+        "EMBED_QUEUE": queue,
+        "NEO4J_DATABASE": database,
+        # The driver is open already.
+        "NEO4J_URI": None,
+        "NEO4J_PASSWORD": None,
+    }
+    if "EMBED_JOB_RETENTION_DAYS" not in os.environ:
+        given["EMBED_JOB_RETENTION_DAYS"] = RETENTION_EXAMPLE
+    return checked(None, given)
 
 
 def read_embeddings(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError
@@ -25,9 +25,6 @@ from embed_pipeline.settings.operations import Settings
 from embed_pipeline.settings.precedence import precedence_warnings
 from embed_pipeline.settings.secrets import is_secret, variables, without_secrets
 from embed_pipeline.settings.types import written
-
-if TYPE_CHECKING:
-    from embed_pipeline.domain.identity import Embedding
 
 PREFIXES: Final = ("EMBED_", "EMBEDDING_")
 COMMAND_LINE_PREFIX: Final = "EMBED_PIPELINE_"
@@ -56,37 +53,7 @@ def load_settings(env_file: Path | None = None, **given: Any) -> Settings:
     Raises:
         ConfigurationError: lists every problem, one per line.
     """
-    return _checked(env_file or project_dir() / ENV_FILE, given)
-
-
-def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings:
-    """The settings of a program that brings its own driver and describes its embedding.
-
-    Everything else (key of the provider, limits, leases) comes from the environment; no ``.env``
-    is read, it may be that of another program.
-
-    Raises:
-        ConfigurationError: lists every problem, one per line.
-    """
-    shape, model = embedding.shape, embedding.model
-    names = {field.name: getattr(shape, field.name) for field in fields(shape)}
-    given = {
-        **{f"EMBED_ENTITY_{name.upper()}": names[name] for name in names if name != "index"},
-        "EMBED_VECTOR_INDEX": shape.index,
-        "EMBEDDING_PROVIDER": str(embedding.provider),
-        "EMBEDDING_MODEL": model.removeprefix(MOCK_PREFIX)
-        if embedding.provider == "mock"
-        else model,
-        "EMBEDDING_DIMENSIONS": embedding.dimensions,
-        "EMBED_QUEUE": queue,
-        "NEO4J_DATABASE": database,
-        # The driver is open already.
-        "NEO4J_URI": None,
-        "NEO4J_PASSWORD": None,
-    }
-    if "EMBED_JOB_RETENTION_DAYS" not in os.environ:
-        given["EMBED_JOB_RETENTION_DAYS"] = RETENTION_EXAMPLE
-    return _checked(None, given)
+    return checked(env_file or project_dir() / ENV_FILE, given)
 
 
 def changed(settings: Settings, given: Mapping[str, Any]) -> Settings:
@@ -97,10 +64,15 @@ def changed(settings: Settings, given: Mapping[str, Any]) -> Settings:
     """
     names = {name: str(field.validation_alias) for name, field in Settings.model_fields.items()}
     said = {names[name]: getattr(settings, name) for name in settings.model_fields_set}
-    return _checked(None, {**said, **given})
+    return checked(None, {**said, **given})
 
 
-def _checked(env_file: Path | None, given: Mapping[str, Any]) -> Settings:
+def checked(env_file: Path | None, given: Mapping[str, Any]) -> Settings:
+    """The settings that these values and the environment mean.
+
+    Raises:
+        ConfigurationError: lists every problem, one per line.
+    """
     settings, problems = examined(env_file, given)
     if problems:
         raise ConfigurationError(_listing(problems, env_file))

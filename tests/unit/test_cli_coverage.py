@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from embed_pipeline.cli.queue import coverage_figures, coverage_line
+from embed_pipeline.cli.status import coverage_figures, coverage_line
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from embed_pipeline.cli.app import app
 from embed_pipeline.cli.base import age, as_plain, confirm, duration, safe
 from embed_pipeline.cli.drain import report_rows
 from embed_pipeline.cli.drain_display import DrainDisplay, Outlook, Progress
-from embed_pipeline.cli.queue import status_rows
+from embed_pipeline.cli.status import status_rows
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.holds import Hold, Origin

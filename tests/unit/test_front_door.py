@@ -21,13 +21,23 @@ SHAPE = EntityShape(
 LIST_MODULES = "; import sys, json; print(json.dumps(sorted(sys.modules)))"
 
 
+FOR_DAGSTER = {
+    "EmbedPipelineComponent",
+    "Settings",
+    "build_defs",
+    "load_embeddings",
+    "load_settings",
+}
+"""Names for Dagster projects, which have it loaded already."""
+
+
 def modules_after(code: str) -> set[str]:
     command = [sys.executable, "-c", code + LIST_MODULES]
     return set(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
 
 
 def test_m132_the_names_of_the_door_load_neither_dagster_nor_pandas_nor_a_provider() -> None:
-    names = ", ".join(embed_pipeline.__all__)
+    names = ", ".join(name for name in embed_pipeline.__all__ if name not in FOR_DAGSTER)
 
     loaded = modules_after(f"from embed_pipeline import {names}")
 

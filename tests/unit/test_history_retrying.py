@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from embed_pipeline.defs.job_filters import retry_failed_jobs
+from embed_pipeline.defs.build import build_location
 from embed_pipeline.history import retry_config
-from tests.support.sites import site_of
+from tests.support.sites import settings_of
 
 FAILURES = pd.DataFrame(
     [
@@ -22,7 +22,8 @@ FAILURES = pd.DataFrame(
 
 def accepted(text: str) -> dict[str, Any]:
     """What Dagster makes of it."""
-    checked = dg.validate_run_config(retry_failed_jobs.of(site_of()), yaml.safe_load(text))
+    job = build_location(settings_of()).resolve_job_def("retry_failed_jobs")
+    checked = dg.validate_run_config(job, yaml.safe_load(text))
     return checked["ops"]["retry_jobs"]["config"]
 
 
