@@ -3,7 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 PREFIX: Final = "embed_queue_"
 FRESH_SECONDS: Final = 5.0
 """A reading answers all scrapes within so many seconds; Prometheus asks every 15 or more."""
+
+EMBEDDING: Final = "embedding"
+"""The label, where there are several."""
 
 GAUGES: Final = {
     "ready": ("ready_jobs", "Pending jobs that can be leased now."),
@@ -191,6 +195,27 @@ class QueueCollector(Collector):
         self._said = problem
 
 
+class Together(Collector):
+    """Several embeddings in one answer: each figure has a label that says whose it is."""
+
+    def __init__(self, collectors: Mapping[str, Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        """Answer a scrape."""
+        found: dict[str, Metric] = {}
+        for name, collector in self._collectors.items():
+            for family in collector.collect():
+                known = found.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.type)
+                )
+                known.samples += [
+                    sample._replace(labels={**sample.labels, EMBEDDING: name})
+                    for sample in family.samples
+                ]
+        yield from found.values()
+
+
 class Recent:
     """One reading for all who ask at the same time or shortly after, also if it failed."""
 
@@ -229,26 +254,36 @@ def read(settings: Settings) -> Reading:
     return finish(work())
 
 
-def serve(settings: Settings, *, port: int) -> tuple[LoopbackServer, threading.Thread]:
+def serve(*embeddings: Settings, port: int) -> tuple[LoopbackServer, threading.Thread]:
     """Answer scrapes on loopback until the server is shut down."""
-    collector = QueueCollector(Recent(lambda: read(settings)), wanted=objectives(settings))
-    return serve_on_loopback(make_wsgi_app(_registry(collector)), port=port)
+    readers = {own.queue: (Recent(partial(read, own)), own) for own in embeddings}
+    return serve_on_loopback(make_wsgi_app(_registry(readers)), port=port)
 
 
-def text(settings: Settings) -> str:
+def text(*embeddings: Settings) -> str:
     """One scrape as text.
 
     Raises:
-        EmbedPipelineError: the queue cannot be read.
+        EmbedPipelineError: a queue cannot be read.
     """
-    reading = read(settings)
-    if reading.schema_problem is not None:
-        raise SchemaError(reading.schema_problem)
-    collector = QueueCollector(lambda: reading, wanted=objectives(settings))
-    return generate_latest(_registry(collector)).decode()
+    readers: dict[str, tuple[Callable[[], Reading], Settings]] = {}
+    for own in embeddings:
+        reading = read(own)
+        if reading.schema_problem is not None:
+            raise SchemaError(reading.schema_problem)
+        readers[own.queue] = (lambda found=reading: found, own)
+    return generate_latest(_registry(readers)).decode()
 
 
-def _registry(collector: Collector) -> CollectorRegistry:
+def _registry(
+    readers: Mapping[str, tuple[Callable[[], Reading], Settings]],
+) -> CollectorRegistry:
+    collectors = {
+        queue: QueueCollector(read, wanted=objectives(own))
+        for queue, (read, own) in readers.items()
+    }
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
+    # One alone is as it was before there were several.
+    is_alone = len(collectors) == 1
+    registry.register(next(iter(collectors.values())) if is_alone else Together(collectors))
     return registry

@@ -72,7 +72,7 @@ def _choose(
             "--embedding",
             metavar="NAME",
             help="Which embedding of embeddings.yaml is meant, before or after the command; "
-            "without it, init, status and doctor are about all.",
+            "without it, init, status, doctor and metrics are about all.",
         ),
     ] = None,
 ) -> None:

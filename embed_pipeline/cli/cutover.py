@@ -21,6 +21,7 @@ from embed_pipeline.cli.base import (
     table,
     with_database,
 )
+from embed_pipeline.cli.plan import plan_rows
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.cutover import Alias, Gate
@@ -60,7 +61,8 @@ def start(
         rows = table()
         rows.add_row("Live", f"{safe(plan.live)}, index {safe(plan.live.index)}")
         rows.add_row("Candidate", f"{safe(plan.candidate)}, index {safe(plan.candidate.index)}")
-        rows.add_row("To embed", f"{plan.entities} entities, {plan.requests} requests or more")
+        for name, value in plan_rows(plan.cost, None):
+            rows.add_row(name, safe(value))
         show(rows)
         confirm("Fill the candidate beside the live one?", yes=yes)
         with console.status("Preparing the candidate"):

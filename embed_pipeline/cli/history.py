@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from embed_pipeline.cli.base import chosen_settings, console
+from embed_pipeline.cli.base import chosen_settings, console, each_chosen
 from embed_pipeline.domain.errors import ConfigurationError
 
 DEFAULT_PORT: Final = 9464
@@ -134,9 +134,9 @@ def metrics(
     from embed_pipeline.devserver.ports import answers
     from embed_pipeline.loopback_server import LOOPBACK
 
-    settings = chosen_settings()
+    embeddings = each_chosen()
     if not serve:
-        typer.echo(prometheus.text(settings), nl=False)
+        typer.echo(prometheus.text(*embeddings), nl=False)
         return
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -145,7 +145,7 @@ def metrics(
     if answers(port):
         raise ConfigurationError(_unusable(port, "another program listens there"))
     try:
-        server, thread = prometheus.serve(settings, port=port)
+        server, thread = prometheus.serve(*embeddings, port=port)
     except OSError as error:
         raise ConfigurationError(_unusable(port, error.strerror)) from error
     console.print(f"▸ http://{LOOPBACK}:{port}/metrics; Ctrl-C stops", soft_wrap=True)

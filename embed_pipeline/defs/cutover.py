@@ -12,6 +12,7 @@ from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.job_filters import WORD
 from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.operators import operator_of
+from embed_pipeline.defs.plan import of_plan
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.site import Site
 from embed_pipeline.domain.cutover import GATES, GRACE, Alias, Gate
@@ -81,18 +82,17 @@ def start_candidate(
         return plan, scan.report.embeddable
 
     plan, _ = neo4j.run_as_set(work)
-    did = "would be" if config.preview else "is"
+    did, cost = "would be" if config.preview else "is", plan.cost
     context.log.info(
-        f"{plan.candidate} {did} filled beside {plan.live}: {plan.entities} entities, "
-        f"{plan.requests} requests or more"
+        f"{plan.candidate} {did} filled beside {plan.live}: {cost.texts} texts, {cost.tokens} "
+        f"tokens, {cost.requests} requests, cost {cost.cost}"
     )
     context.add_output_metadata(
         {
             "live": str(plan.live),
             "candidate": str(plan.candidate),
             "queue": plan.candidate.queue,
-            "entities": plan.entities,
-            "requests": plan.requests,
+            **of_plan(cost, None),
         }
     )
 

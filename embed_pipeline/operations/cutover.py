@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from math import ceil
 
 from embed_pipeline.domain.audit import Operator, OperatorAction
 from embed_pipeline.domain.coverage import CoverageReport
@@ -23,13 +22,14 @@ from embed_pipeline.domain.cutover import (
     mock_gate,
     why_not_to_finish,
 )
-from embed_pipeline.domain.embedding import RequestLimits
 from embed_pipeline.domain.errors import (
     ApocMissingError,
     CutoverError,
 )
+from embed_pipeline.domain.plan import Plan as Cost
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import settings_of
+from embed_pipeline.operations.planning import make_plan
 from embed_pipeline.operations.questions import ask_both, read_questions
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.operations.sides import candidate_side, live_side
@@ -46,10 +46,8 @@ class Plan:
 
     live: Side
     candidate: Side
-    entities: int
-    """Those that get another vector."""
-    requests: int
-    """At least so many requests to the provider."""
+    cost: Cost
+    """What filling the candidate takes."""
 
 
 async def plan(driver: Driver, settings: Settings, wanted: Settings) -> Plan:
@@ -73,9 +71,8 @@ async def plan(driver: Driver, settings: Settings, wanted: Settings) -> Plan:
             f"a cut-over between {alias.live} and {alias.other} is under way ({alias.phase}); end "
             "it first: embed-pipeline cutover finish"
         )
-    seen = await _scanned(wiring.queue_on(driver, settings_of(settings, live)), live)
-    requests = ceil(seen.embeddable / RequestLimits.for_dimensions(identity.dimensions).inputs)
-    return Plan(live, candidate, seen.embeddable, requests)
+    beside = settings_of(wanted, candidate)
+    return Plan(live, candidate, await make_plan(wiring.queue_on(driver, beside), beside))
 
 
 async def start(

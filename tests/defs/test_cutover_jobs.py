@@ -54,7 +54,7 @@ async def test_m99_m100_m102_the_steps_of_a_cutover_are_jobs(
     embedded: Deployment, sensor: Callable[..., SensorUnderTest]
 ) -> None:
     preview = figures(await embedded.run("cutover_start", {**GO, "preview": True}))
-    assert (preview["entities"], preview["requests"]) == (2, 1)
+    assert (preview["planned_texts"], preview["planned_requests"]) == (2, 1)
     assert "no cut-over is under way" in problem(await embedded.run("cutover_go"))
 
     started = figures(await embedded.run("cutover_start", GO))

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from embed_pipeline import prometheus
 from embed_pipeline.defs import drains
 from embed_pipeline.defs.build import build_defs, build_location
 from embed_pipeline.defs.resources import Neo4jResource
@@ -169,6 +170,16 @@ async def test_what_is_wrong_with_one_does_not_stop_the_other(
     assert [r.tags["embed_pipeline/embedding"] for r in found.run_requests] == ["people"]
     said = (await shared.tick("stale_leases")).skip_message or ""
     assert "secret" not in said
+
+
+async def test_the_figures_of_each_have_its_label(shared: Shared) -> None:
+    await shared.tick("reconcile_entities")
+
+    said = await asyncio.to_thread(prometheus.text, *shared.embeddings)
+
+    assert 'embed_queue_jobs{embedding="movies",status="pending"} 2.0' in said
+    assert 'embed_queue_jobs{embedding="people",status="pending"} 1.0' in said
+    assert said.count("# TYPE embed_queue_jobs gauge") == 1
 
 
 def test_names_of_a_second_queue_do_not_repeat_those_of_the_first() -> None:

@@ -43,7 +43,7 @@ async def test_m99_start_shows_its_plan_and_fills_the_candidate_beside_the_live_
     wanted = wanted_settings(settings, model=NEW, dimensions=NEW_LENGTH)
     plan = await cutover.plan(deployment.driver, settings, wanted)
     assert await cutover.read(deployment.driver, settings) is None
-    assert (plan.entities, plan.requests) == (ENTITIES, 1)
+    assert (plan.cost.texts, plan.cost.requests) == (ENTITIES, 1)
 
     await deployment.start()
 
