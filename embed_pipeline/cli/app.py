@@ -148,6 +148,14 @@ def init(
             help="Install or drop the APOC trigger that enqueues entities as they are written.",
         ),
     ] = None,
+    quantized: Annotated[
+        bool | None,
+        typer.Option(
+            "--quantized/--not-quantized",
+            help="Whether a vector index that is made is quantized: less memory, fewer hits. "
+            "[EMBED_VECTOR_INDEX_QUANTIZED]",
+        ),
+    ] = None,
 ) -> None:
     """Create the constraints and indexes; safe to repeat."""
     from embed_pipeline.operations import wiring
@@ -168,6 +176,9 @@ def init(
     for settings in every:
         if len(every) > 1:
             console.print(f"[bold]{safe(settings.queue)}")
+        if quantized is not None:
+            chosen = {"index_quantized": "true" if quantized else "false"}
+            settings = settings.model_copy(update=chosen)
         report = with_database(work, settings)
         for name in report.created:
             console.print(f"  created       {name}")

@@ -39,6 +39,7 @@ from embed_pipeline.worker.lease_keeper import OpenStore
 from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.outage import Say
 
+QUANTIZED: Final = {"auto": None, "true": True, "false": False}
 SHORTEST_TIMEOUT: Final = timedelta(seconds=1)
 UNLIMITED: Final = RateLimits(requests=None, interval=timedelta(minutes=1))
 """For a model on this machine; what is used in a minute is counted all the same."""
@@ -131,6 +132,7 @@ async def install_schema(
         dimensions=settings.dimensions,
         queue=settings.queue,
         replace_vector_index=change_model,
+        quantized=QUANTIZED[settings.index_quantized],
         operator=operator,
     )
     # Last: what is refused for its index claims nothing.

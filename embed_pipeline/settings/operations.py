@@ -23,7 +23,8 @@ class Settings(SpendingSettings):
     embeddings_path: str | None = setting(
         "EMBED_EMBEDDINGS_PATH",
         "File that lists several embeddings; if empty embeddings.yaml, where that exists.",
-        "the path of a YAML file; see docs/embeddings.md",
+        "the path of a YAML file without spaces around it; see docs/embeddings.md",
+        pattern=r"^[^\s\x00-\x1f](?:[^\x00-\x1f]*[^\s\x00-\x1f])?$",
     )
     drains_at_once: WholeNumber = setting(
         "EMBED_DRAINS_AT_ONCE",

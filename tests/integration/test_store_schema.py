@@ -43,6 +43,30 @@ async def test_a_vector_index_of_other_dimensions_is_refused(queue: Neo4jUnderTe
         await install(queue, dimensions=8)
 
 
+@pytest.mark.parametrize(
+    ("asked", "limit", "quantized"),
+    [(None, 1, False), (None, 0, True), (True, 1, True), (False, 0, False)],
+    ids=["small", "large", "wanted", "unwanted"],
+)
+async def test_an_index_is_quantized_in_a_large_graph_or_as_somebody_says(
+    bare: Neo4jUnderTest,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    asked: bool | None,
+    limit: int,
+    quantized: bool,
+) -> None:
+    monkeypatch.setattr("embed_pipeline.store.schema.installation.MOST_EXACT", limit)
+    await bare.run("CREATE (:Paper {doi: '1'})")
+
+    await schema.install(
+        bare.driver, database=bare.database, shape=OTHER, dimensions=4, quantized=asked
+    )
+
+    [row] = await bare.run("SHOW VECTOR INDEXES YIELD options")
+    assert row["options"]["indexConfig"]["vector.quantization.enabled"] is quantized
+
+
 async def test_a_vector_index_under_another_name_is_used(bare: Neo4jUnderTest) -> None:
     await bare.run(
         """

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, LiteralString
 
 from neo4j import AsyncDriver, Record, ResultSummary, exceptions as neo4j_errors
@@ -25,6 +25,7 @@ from embed_pipeline.store.schema.objects import (
     STORED_VERSION,
     Kind,
     SchemaObject,
+    count_nodes,
     entity_objects,
     queue_of,
     schema_name,
@@ -39,6 +40,8 @@ from embed_pipeline.store.schema.state import (
     too_new,
 )
 
+MOST_EXACT: Final = 200_000
+"""Entities up to which an index is exact unless somebody wants otherwise."""
 _ATTEMPTS: Final = 8
 _ONLINE_SECONDS: Final = 300.0
 _BUSY: Final = (
@@ -63,13 +66,14 @@ async def install(
     dimensions: int,
     queue: str = DEFAULT_QUEUE,
     replace_vector_index: bool = False,
+    quantized: bool | None = None,
     operator: Operator | None = None,
 ) -> InstallReport:
     """Create what is missing, wait until it is online, then record the version.
 
     May be repeated, and may run in several processes at once. ``replace_vector_index`` drops an
     index of other dimensions first, and records that ``operator`` did; the vectors themselves stay
-    on their nodes.
+    on their nodes. A vector index that is made is ``quantized``, or if ``None`` in a large graph.
 
     Raises:
         SchemaError: the database holds something that contradicts; nothing else was changed.
@@ -88,7 +92,11 @@ async def install(
         found = await _show(driver, database)
     _refuse_contradictions(wanted, found, dimensions)
     missing = [obj for obj in wanted if not any(f.is_like(obj) for f in found)]
-    created = [o.name for o in missing if await _create(driver, database, o, dimensions)]
+    if quantized is None:
+        [row] = await _execute(driver, database, count_nodes(shape))
+        quantized = row["nodes"] > MOST_EXACT
+    options = {"dimensions": dimensions, "quantized": quantized}
+    created = [o.name for o in missing if await _create(driver, database, o, options)]
     await _await_online(driver, database, wanted)
     for migration in MIGRATIONS:
         for statement in migration.statements if migration.version > (version or 0) else ():
@@ -183,10 +191,12 @@ def _check_vector_index(index: VectorIndex, dimensions: int) -> None:
         raise SchemaError(misfit)
 
 
-async def _create(driver: AsyncDriver, database: str, obj: SchemaObject, dimensions: int) -> bool:
+async def _create(
+    driver: AsyncDriver, database: str, obj: SchemaObject, options: Mapping[str, Any]
+) -> bool:
     """Create it; false when somebody else just did."""
     try:
-        _, summary = await _run(driver, database, obj.statement, dimensions=dimensions)
+        _, summary = await _run(driver, database, obj.statement, **options)
     except neo4j_errors.Neo4jError as error:
         code = error.code or ""
         if any(code.endswith(exists) for exists in _EXISTS):

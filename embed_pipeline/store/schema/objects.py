@@ -44,7 +44,7 @@ class SchemaObject:
 
     @property
     def statement(self) -> LiteralString:
-        """How it is created; a vector index takes its ``$dimensions``."""
+        """How it is created; a vector index takes ``$dimensions`` and ``$quantized``."""
         name, label = quoted(self.name), quoted(self.label)
         columns = ", ".join([f"n.{quoted(prop)}" for prop in self.properties])
         match self.kind:
@@ -60,7 +60,8 @@ class SchemaObject:
                     f"CREATE VECTOR INDEX {name} IF NOT EXISTS"
                     f" FOR (n:{label}) ON ({columns})"
                     " OPTIONS {indexConfig: {`vector.dimensions`: $dimensions,"
-                    " `vector.similarity_function`: 'cosine'}}"
+                    " `vector.similarity_function`: 'cosine',"
+                    " `vector.quantization.enabled`: $quantized}}"
                 )
 
     def of(self, queue: str) -> "SchemaObject":
@@ -131,6 +132,11 @@ MIGRATIONS: Final = (
 )
 
 ENTITY_VECTOR_INDEX_NAME: Final = "entity_embeddings"
+
+
+def count_nodes(shape: EntityShape) -> LiteralString:
+    """How many entities there are; a look at Neo4j's own count."""
+    return f"MATCH (n:{quoted(shape.label)}) RETURN count(n) AS nodes"
 
 
 def entity_objects(shape: EntityShape, queue: str) -> tuple[SchemaObject, ...]:

@@ -45,6 +45,7 @@ CHOICES = {
     "EMBEDDING_SEND_DIMENSIONS": ("true", "false"),
     "EMBED_FOREIGN_VECTORS": ("replace", "keep"),
     "EMBED_KEEP_OLD_VECTORS": ("true", "false"),
+    "EMBED_VECTOR_INDEX_QUANTIZED": ("auto", "true", "false"),
     "EMBEDDING_PROVIDER": ("auto", "openai", "local", "local-fast", "mock"),
     "EMBED_CODE_SERVER": ("all", "drains"),
     "EMBED_JOB_PRESET": ("development", "production", "high-reliability"),
@@ -121,6 +122,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "{a\\b}",
     ),
     "EMBED_HISTORY_PATH": (" ", "a b", " a", "a ", "a\n"),
+    "EMBED_EMBEDDINGS_PATH": (" ", " a", "a ", "a\n", "a\x1b[31mb"),
 }
 HELD_BACK = ("https://host\\@evil.example/v1",)
 """Whatever has an @ in it may hold a password."""
@@ -161,6 +163,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
         *("{title}", "{title}: {abstract}", "{{literal}} {a}", "{first name} {a.b} {título}"),
     ),
     "EMBED_HISTORY_PATH": ("history", "../history", "s3://bucket/folder"),
+    "EMBED_EMBEDDINGS_PATH": ("embeddings.yaml", "../my embeddings.yaml"),
     "EMBED_JOB_HEARTBEAT_INTERVAL_MS": ("100", "1800000"),
     **dict.fromkeys(NAMES, ("Thing", "_x", *ODD_NAMES)),
     **CHOICES,
