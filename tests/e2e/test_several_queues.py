@@ -79,8 +79,11 @@ def test_two_queues_in_one_dagster_have_their_own_drains_figures_and_pause(
         n=DIMENSIONS,
     )
     assert row["entities"] == 30
-    runs = dagster.ui.runs("drain_embed_queue")
-    assert {run.location for run in runs} == {"embed_pipeline", "acme"}
+    for job, location in (
+        ("drain_embed_queue", "embed_pipeline"),
+        ("acme_drain_embed_queue", "acme"),
+    ):
+        assert {run.location for run in dagster.ui.runs(job)} == {location}
 
     paused = project.run("pause", **ACME)
     graph.load(10, skip=30)
