@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
-    from embed_pipeline.settings.embeddings import load_embeddings
+    from embed_pipeline.settings.embeddings import chosen_embedding, load_embeddings
     from embed_pipeline.settings.load import load_settings
     from embed_pipeline.settings.operations import Settings
     from embed_pipeline.worker.report import DrainReport
@@ -77,7 +77,7 @@ _HOMES = {
         "Hit",
         "RecoveredJob",
     ),
-    "settings.embeddings": ("load_embeddings",),
+    "settings.embeddings": ("chosen_embedding", "load_embeddings"),
     "settings.load": ("load_settings",),
     "settings.operations": ("Settings",),
     "worker.report": ("DrainReport",),
@@ -117,6 +117,7 @@ __all__ = [
     "TransitionRefusedError",
     "UnreachableError",
     "build_defs",
+    "chosen_embedding",
     "load_embeddings",
     "load_settings",
 ]

@@ -66,10 +66,12 @@ class AsyncQueue(Operations):
             ConfigurationError: lists every setting that cannot be used.
         """
         from embed_pipeline.operations import wiring
-        from embed_pipeline.settings import load_settings
+        from embed_pipeline.settings.embeddings import chosen_embedding, log_all_warnings
         from embed_pipeline.store.connection import open_driver
 
-        settings = settings or load_settings()
+        if settings is None:
+            settings = chosen_embedding(None)
+            log_all_warnings([settings])
         connection = wiring.connection(settings)
 
         @asynccontextmanager

@@ -72,10 +72,12 @@ class Queue:
             ConfigurationError: lists every setting that cannot be used.
         """
         from embed_pipeline.operations import wiring
-        from embed_pipeline.settings import load_settings
+        from embed_pipeline.settings.embeddings import chosen_embedding, log_all_warnings
         from embed_pipeline.store.connection import open_sync_driver
 
-        settings = settings or load_settings()
+        if settings is None:
+            settings = chosen_embedding(None)
+            log_all_warnings([settings])
         queue = cls.__new__(cls)
         queue._open(open_sync_driver(wiring.connection(settings)), settings, actor=actor)
         queue._is_own_driver = True

@@ -12,7 +12,8 @@ from embed_pipeline.domain.job import Job, JobFilter, JobStatus
 from embed_pipeline.history.moments import Moment, to_time
 from embed_pipeline.operations.blocking import finish
 from embed_pipeline.operations.following import opened_live
-from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.settings import Settings
+from embed_pipeline.settings.embeddings import chosen_embedding
 from embed_pipeline.store.queue import Queue
 
 PAGE: Final = 1_000
@@ -76,7 +77,7 @@ def failures(
     """
     start, end = to_time(since), to_time(until)
     which = JobFilter(statuses=frozenset({JobStatus.FAILED}), categories=_categories(category))
-    settings = settings or load_settings()
+    settings = settings or chosen_embedding(None)
 
     async def work() -> list[Kind]:
         kinds: dict[tuple[str, str], Kind] = {}

@@ -11,7 +11,7 @@ from embed_pipeline.domain.errors import ConfigurationError, EmbedPipelineError
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.history.frames import empty, resampled
 from embed_pipeline.operations import wiring
-from embed_pipeline.settings import load_settings
+from embed_pipeline.settings.embeddings import load_embeddings
 
 INTERVALS: Final = (
     (timedelta(hours=3), "1min"),
@@ -65,7 +65,7 @@ def by_span(frame: pd.DataFrame, every: str | None = None) -> pd.DataFrame:
 def rate_limits() -> RateLimits:
     """The rate limit of this project; the default one where its settings cannot be read."""
     try:
-        return wiring.rate_limits(load_settings())
+        return wiring.rate_limits(load_embeddings()[0])
     except ConfigurationError as error:
         say(f"The default rate limit is assumed: {error}")
         return RateLimits()

@@ -12,7 +12,7 @@ from embed_pipeline.domain.errors import HistoryError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.paths import dagster_home
-from embed_pipeline.settings import load_settings
+from embed_pipeline.settings.embeddings import chosen_embedding, load_embeddings
 
 Instance = dg.DagsterInstance | Path | str | None
 """An open instance, a ``DAGSTER_HOME``, or None for the project's own."""
@@ -31,7 +31,8 @@ def queue_for(queue: str | None, instance: Instance, address: str | None) -> str
     """
     if queue is not None:
         return checked_queue_name(queue)
-    return load_settings().queue if address is None and is_own(instance) else DEFAULT_QUEUE
+    is_ours = address is None and is_own(instance)
+    return chosen_embedding(None).queue if is_ours else DEFAULT_QUEUE
 
 
 def archive_for(instance: Instance, address: str | None, *, queue: str) -> Archive | None:
@@ -42,7 +43,7 @@ def archive_for(instance: Instance, address: str | None, *, queue: str) -> Archi
     """
     if address:
         return Archive.at(address)
-    settings = load_settings().model_copy(update={"queue": queue})
+    settings = load_embeddings()[0].model_copy(update={"queue": queue})
     if settings.own_history_path or is_own(instance):
         return Archive.at(settings.history_path)
     return None

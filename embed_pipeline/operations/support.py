@@ -26,7 +26,8 @@ from embed_pipeline.operations import doctor, wiring
 from embed_pipeline.operations.findings import Finding, Mark, examine_settings
 from embed_pipeline.operations.following import live_settings
 from embed_pipeline.paths import dagster_home, neo4j_home
-from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.settings import Settings
+from embed_pipeline.settings.embeddings import load_embeddings
 from embed_pipeline.settings.secrets import is_secret, without_secrets
 from embed_pipeline.settings.types import written
 from embed_pipeline.store import server_info
@@ -77,14 +78,16 @@ async def parts() -> AsyncIterator[tuple[str, str]]:
     yield "versions.json", _json(_versions())
     yield "packages.txt", "\n".join(_packages())
     try:
-        settings = load_settings()
+        embeddings = load_embeddings()
     except EmbedPipelineError as error:
+        embeddings = ()
         yield "settings.txt", f"cannot be used:\n{error}"
-    else:
-        yield "settings.txt", "\n".join(_values(settings))
-        yield "doctor.txt", await _doctor(settings)
+    for settings in embeddings:
+        folder = f"{settings.queue}/" if len(embeddings) > 1 else ""
+        yield f"{folder}settings.txt", "\n".join(_values(settings))
+        yield f"{folder}doctor.txt", await _doctor(settings)
         async for name, text in _of_database(settings):
-            yield name, text
+            yield f"{folder}{name}", text
     for path in (dagster_home() / "dagster.log", *sorted((neo4j_home() / "logs").glob("*.log"))):
         if path.is_file():
             yield f"logs/{path.name}", _tail(path)

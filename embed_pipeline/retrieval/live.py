@@ -11,7 +11,8 @@ from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import Following, read_live
-from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.settings import Settings
+from embed_pipeline.settings.embeddings import chosen_embedding
 from embed_pipeline.store.sync_driver import as_async
 from embed_pipeline.worker.batching import judge_answer
 
@@ -44,7 +45,7 @@ class LiveModel:
     """
 
     def __init__(self, driver: "Driver", settings: Settings | None = None) -> None:
-        self._settings = settings or load_settings()
+        self._settings = settings or chosen_embedding(None)
         self._driver = as_async(driver)
         self._queue = wiring.queue_on(self._driver, self._settings)
         # An embedder belongs to one event loop at a time.

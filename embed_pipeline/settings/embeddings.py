@@ -107,7 +107,8 @@ def chosen_embedding(name: str | None) -> Settings:
     names = ", ".join(found)
     if name is None and len(found) > 1:
         raise ConfigurationError(
-            f"this project has {len(found)} embeddings: {names}. Say which with --embedding"
+            f"this project has {len(found)} embeddings: {names}. Say which: --embedding on the "
+            "command line, in a program settings=chosen_embedding(name), in history queue=name"
         )
     if name is not None and name not in found:
         raise ConfigurationError(

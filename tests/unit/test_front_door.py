@@ -25,6 +25,7 @@ FOR_DAGSTER = {
     "EmbedPipelineComponent",
     "Settings",
     "build_defs",
+    "chosen_embedding",
     "load_embeddings",
     "load_settings",
 }
