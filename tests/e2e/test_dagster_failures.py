@@ -6,7 +6,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -77,6 +79,28 @@ def daemon_of(dagster: Deployment) -> psutil.Process:
     return daemon
 
 
+def suspend_daemon(dagster: Deployment) -> None:
+    """Stop it where it stands, but not inside a write: Dagster's SQLite would stay locked."""
+    daemon = daemon_of(dagster)
+    daemon.suspend()
+    while is_locked(dagster.home):
+        daemon.resume()
+        time.sleep(0.05)
+        daemon.suspend()
+
+
+def is_locked(home: Path) -> bool:
+    """Say whether somebody is writing to a database of Dagster."""
+    for file in home.rglob("*.db"):
+        with closing(sqlite3.connect(file, timeout=0)) as database:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+            database.rollback()
+    return False
+
+
 def heads(home: Path) -> dict[str, int]:
     """How many versions each database of Dagster says it has; more than one breaks it."""
     found = {}
@@ -122,7 +146,7 @@ def test_i15_a_drain_that_a_power_loss_left_queued_is_started_afterwards(
     dagster: Deployment,
 ) -> None:
     dagster.wait_until_idle()
-    daemon_of(dagster).suspend()
+    suspend_daemon(dagster)
     queued = dagster.ui.launch(DRAIN)
     dagster.graph.load(20)
     assert dagster.ui.run(queued).status == "QUEUED"
