@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import dagster as dg
@@ -15,6 +15,7 @@ from embed_pipeline.defs.build import build_defs, build_location
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.settings import Settings
 from tests.conftest import TestServer
+from tests.support.leftovers import drop_queues
 from tests.support.queue_harness import Neo4jUnderTest
 from tests.support.sites import settings_of
 
@@ -86,7 +87,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 async def shared(
     neo4j_server: TestServer, queue: Neo4jUnderTest, instance: dg.DagsterInstance
-) -> Shared:
+) -> AsyncIterator[Shared]:
     given = {**neo4j_server.environment, "EMBEDDING_PROVIDER": "mock"}
     both = Shared(queue, instance, settings_of(**given, **MOVIES), settings_of(**given, **PEOPLE))
     await queue.run("MATCH (n) DETACH DELETE n")
@@ -97,7 +98,10 @@ async def shared(
         "CREATE (:Movie {title: 'Metropolis', version: 1}), (:Movie {title: 'M', version: 1}), "
         "(:Person {name: 'Thea', version: 1.0, observations: ['wrote both']})"
     )
-    return both
+    yield both
+    await asyncio.to_thread(
+        drop_queues, neo4j_server, queues=("movies", "people"), labels=("Movie", "Person")
+    )
 
 
 async def test_m93_one_sensor_and_one_job_serve_both_each_with_its_own_model(

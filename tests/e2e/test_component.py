@@ -2,12 +2,13 @@
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from neo4j import GraphDatabase
 
 from tests.conftest import TestServer
+from tests.support.leftovers import drop_queues
 from tests.support.project import BIN
 
 PYPROJECT = """\
@@ -117,16 +118,11 @@ class Cinema:
 
 
 @pytest.fixture
-def cinema(neo4j_server: TestServer, tmp_path: Path) -> Cinema:
-    with GraphDatabase.driver(
-        neo4j_server.environment["NEO4J_URI"],
-        auth=(
-            neo4j_server.environment.get("NEO4J_USERNAME", "neo4j"),
-            neo4j_server.environment["NEO4J_PASSWORD"],
-        ),
-    ) as driver:
-        driver.execute_query("MATCH (n) DETACH DELETE n")
-    return Cinema(tmp_path, neo4j_server)
+def cinema(neo4j_server: TestServer, tmp_path: Path) -> Iterator[Cinema]:
+    theirs = {"queues": ("movies", "people"), "labels": ("Movie", "Person")}
+    drop_queues(neo4j_server, **theirs)
+    yield Cinema(tmp_path, neo4j_server)
+    drop_queues(neo4j_server, **theirs)
 
 
 def test_m94_the_component_is_scaffolded_checked_and_embeds_what_is_upstream(

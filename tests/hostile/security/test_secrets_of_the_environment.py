@@ -166,7 +166,7 @@ def test_an_error_in_the_log_shows_no_words_of_other_libraries() -> None:
 def test_the_command_line_shows_none_of_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: type[Exception]
 ) -> None:
-    def fail() -> None:
+    def fail(_words: list[str]) -> None:
         try:
             raise KeyError(SECRET)
         except KeyError:
