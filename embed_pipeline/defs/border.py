@@ -15,9 +15,8 @@ import dagster as dg
 
 from embed_pipeline.defs.config import RunConfig, read_config, schema_of
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.site import EMBEDDING, Site
+from embed_pipeline.defs.site import EMBEDDING, Site, name_in
 from embed_pipeline.domain.errors import EmbedPipelineError
-from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.redact import described, stack_of
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.settings import Settings
@@ -157,9 +156,8 @@ def checks(
 
     def decorate(function: Callable[..., Iterator[Any]]) -> dg.AssetChecksDefinition:
         # Its name is that of an op: that of a second embedding would repeat it.
-        name = function.__name__
         made = dg.multi_asset_check(
-            name=name if settings.queue == DEFAULT_QUEUE else f"{settings.queue}_{name}",
+            name=name_in(settings.queue, function.__name__),
             description=inspect.getdoc(function),
             specs=specs,
             can_subset=True,

@@ -14,6 +14,11 @@ EMBEDDING: Final = "embedding"
 EMBEDDING_TAG: Final = "embed_pipeline/embedding"
 
 
+def name_in(queue: str, plain: str) -> str:
+    """A name that the same thing of another queue does not have."""
+    return plain if queue == DEFAULT_QUEUE else f"{queue}_{plain}"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """The embeddings of a code location; each has the name of its queue."""
@@ -42,8 +47,7 @@ class Site:
 
         That of a second queue says whose it is: both may be merged into one project.
         """
-        queue = self.first.queue
-        return plain if self.is_shared or queue == DEFAULT_QUEUE else f"{queue}_{plain}"
+        return plain if self.is_shared else name_in(self.first.queue, plain)
 
     @property
     def neo4j(self) -> str:

@@ -5,7 +5,7 @@ With the docstring as description, and guarded like everything else.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from inspect import getdoc
@@ -70,13 +70,7 @@ def sensor(site: Site, **options: Any) -> Callable[[Look], dg.SensorDefinition]:
     def decorate(look: Look) -> dg.SensorDefinition:
         @guarded
         def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-            neo4j: Neo4jResource = getattr(context.resources, site.neo4j)
-            cursors = _cursors(site, context.cursor)
-            found = {
-                queue: _looked(look, Tick(context, cursors.get(queue)), neo4j, queue)
-                for queue in site.queues
-            }
-            return _together(site, {q: _as_result(f, cursors.get(q)) for q, f in found.items()})
+            return _evaluated(site, look, context, _cursors(site, context.cursor))
 
         made = dg.sensor(
             name=site.name(look.__name__),
@@ -98,9 +92,7 @@ def schedule(site: Site, **options: Any) -> Callable[[Look], dg.ScheduleDefiniti
         def evaluate(
             context: dg.ScheduleEvaluationContext,
         ) -> list[dg.RunRequest] | dg.SkipReason:
-            neo4j: Neo4jResource = getattr(context.resources, site.neo4j)
-            found = {queue: _looked(look, Tick(context), neo4j, queue) for queue in site.queues}
-            result = _together(site, {q: _as_result(f, None) for q, f in found.items()})
+            result = _evaluated(site, look, context, {})
             at = context.scheduled_execution_time.isoformat()
             # Dagster refuses several without; those of another tick are others.
             requests = [
@@ -124,6 +116,21 @@ def schedule(site: Site, **options: Any) -> Callable[[Look], dg.ScheduleDefiniti
 def assets_of(site: Site, name: str) -> dg.AssetSelection:
     """The assets of this name, of all embeddings."""
     return dg.AssetSelection.assets(*(asset_key(name, queue) for queue in site.queues))
+
+
+def _evaluated(
+    site: Site,
+    look: Look,
+    context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext,
+    cursors: Mapping[str, str],
+) -> dg.SensorResult:
+    """Look at every embedding, each with the cursor that it has left."""
+    neo4j: Neo4jResource = getattr(context.resources, site.neo4j)
+    results: dict[str, dg.SensorResult | Exception] = {}
+    for queue in site.queues:
+        cursor = cursors.get(queue)
+        results[queue] = _as_result(_looked(look, Tick(context, cursor), neo4j, queue), cursor)
+    return _together(site, results)
 
 
 def _looked(look: Look, tick: Tick, neo4j: Neo4jResource, queue: str) -> Found | Exception:
