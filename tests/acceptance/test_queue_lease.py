@@ -127,8 +127,8 @@ async def test_m48_m50_completion_cancel_and_recovery_at_once_have_one_winner(
         return True
 
     async def watch() -> None:
-        for _ in range(20):
-            assert_consistent(await queue.nodes())
+        for item in items:
+            assert_consistent([await queue.locked_node(item.lease.job_id)])
 
     async def race(item: Any) -> tuple[bool, bool]:
         outcome, is_cancelled = await asyncio.gather(

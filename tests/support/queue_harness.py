@@ -288,6 +288,15 @@ class Neo4jUnderTest(Scenario):
         rows = await self.run(for_queue(statement, self.config.queue))
         return [row["job"] for row in rows]
 
+    async def locked_node(self, job_id: str) -> dict[str, Any]:
+        """One job between two writes: without its lock, labels and properties may differ in age."""
+        statement = (
+            "MATCH (j:EmbedJob {id: $id}) SET j._lock = j._lock "
+            "WITH j RETURN j {.*, labels: labels(j)} AS job"
+        )
+        [row] = await self.run(for_queue(statement, self.config.queue), id=job_id)
+        return row["job"]
+
     async def coverage(self, **options: Any) -> dict[Coverage, int]:
         page = await self.queue.reconciler(MODEL).page(limit=1000, **options)
         return dict(page.coverage)
@@ -303,7 +312,7 @@ STATUS_LABELS = {
 
 
 def assert_consistent(nodes: Sequence[dict[str, Any]]) -> None:
-    """What every reader may rely on, at any time."""
+    """What holds between any two writes."""
     for node in nodes:
         status, labels = node["status"], set(node["labels"])
         assert labels == {"EmbedJob", STATUS_LABELS[status]}, node
