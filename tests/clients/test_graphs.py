@@ -1,29 +1,21 @@
 """Graphs as other programs write them, in their own Cypher, where they cannot be installed."""
 
+import json
+from pathlib import Path
 from typing import Final
 
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.findings import Mark
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.search import search_entities
 from tests.clients.conftest import Deployment, meaning
+from tests.support.queue_harness import Neo4jUnderTest
 
 NOW: Final = 1_794_925_475_184.0
 """JavaScript has no other numbers."""
 
-CREATE_MOVIES: Final = """
-CREATE (matrix:Movie {title: 'The Matrix', released: 1999, tagline: 'Welcome to the Real World'}),
-  (reloaded:Movie {title: 'The Matrix Reloaded', released: 2003, tagline: 'Free your mind'}),
-  (few:Movie {title: 'A Few Good Men', released: 1992, tagline: "In the heart of the nation's \
-capital, in a courthouse of the U.S. government, one man will stop at nothing to keep his honor, \
-and one will stop at nothing to find the truth."}),
-  (jerry:Movie {title: 'Jerry Maguire', tagline: 'The rest of his life begins now.'}),
-  (gotta:Movie {title: "Something's Gotta Give", released: 2003}),
-  (keanu:Person {name: 'Keanu Reeves', born: 1964}), (jack:Person {name: 'Jack Nicholson'}),
-  (keanu)-[:ACTED_IN {roles: ['Neo']}]->(matrix), (keanu)-[:ACTED_IN {roles: ['Neo']}]->(reloaded),
-  (jack)-[:ACTED_IN {roles: ['Col. Nathan Jessup']}]->(few), (jack)-[:ACTED_IN]->(gotta)
-"""
 MOVIES: Final = {
     "EMBED_ENTITY_LABEL": "Movie",
     "EMBED_ENTITY_KEY": "title",
@@ -45,17 +37,46 @@ async def found_by(deployment: Deployment, question: str) -> list[str]:
     return [hit.uid for hit in hits or []]
 
 
+async def write_movies(graph: Neo4jUnderTest) -> None:
+    """The example graph that every Neo4j user has seen: 38 movies, 133 people, 253 relations."""
+    nodes = json.loads((Path(__file__).parent / "movies.json").read_text("utf-8"))
+    await graph.run("UNWIND $rows AS row CREATE (m:Movie) SET m = row", rows=nodes["movies"])
+    await graph.run("UNWIND $rows AS row CREATE (p:Person) SET p = row", rows=nodes["people"])
+    await graph.run(
+        """
+        UNWIND $rows AS row
+        MATCH (from:Person {name: row[0]}), (to:Movie|Person) WHERE row[2] IN [to.title, to.name]
+        CREATE (from)-[r:$(row[1])]->(to) SET r = row[3]
+        """,
+        rows=nodes["relations"],
+    )
+
+
 async def test_the_movies_graph_is_embedded_and_found(deployment: Deployment) -> None:
     deployment.set(**MOVIES)
     await deployment.init()
-    await deployment.graph.run(CREATE_MOVIES)
+    await write_movies(deployment.graph)
 
     first, report = await deployment.embed()
     second, _ = await deployment.embed()
 
-    assert (first.report.entities, report.completed) == (5, 5)
-    assert second.report.counts[Coverage.CURRENT] == 5
-    assert await found_by(deployment, "honor and truth") == ["A Few Good Men"]
+    assert (first.report.entities, report.completed) == (38, 38)
+    assert second.report.counts[Coverage.CURRENT] == 38
+    assert await found_by(deployment, "honor and truth in a courthouse") == ["A Few Good Men"]
+    assert await found_by(deployment, "welcome to the real world") == ["The Matrix"]
+
+
+async def test_a_template_that_fits_only_some_of_the_movies_says_so(deployment: Deployment) -> None:
+    deployment.set(**MOVIES | {"EMBED_ENTITY_TEMPLATE": "{tagline} {plot}"})
+    await deployment.init()
+    await write_movies(deployment.graph)
+
+    scan, report = await deployment.embed()
+    warned = [f.detail for f in await deployment.doctor() if f.mark is Mark.WARNING]
+
+    # One movie has no tagline, and none a plot.
+    assert (report.completed, scan.report.counts[Coverage.EMPTY_TEXT]) == (37, 1)
+    assert any("plot" in detail for detail in warned), warned
 
 
 CREATE_ENTITY: Final = """
