@@ -24,6 +24,7 @@ from benchmarks import (
     memory,
     peers,
     requirements,
+    rivals,
     rounds,
     scaling,
     where,
@@ -81,6 +82,7 @@ def _parts(
         "memory": lambda: memory.lines(connection, plan),
         "long_texts": lambda: long_texts.lines(connection, plan),
         "commands": lambda: commands.lines(plan),
+        "rivals": lambda: rivals.lines(connection, plan),
         "deployed": lambda: deployed.lines(connection, known, pid, plan),
         # Last, because it leaves a million jobs, and deleting them takes longer than measuring.
         "scaling": lambda: scaling.lines(connection, plan),

@@ -91,16 +91,16 @@ async def _measure(connection: Connection, sizes: tuple[int, ...]) -> dict[int, 
     costs = {}
     async with opened(connection) as site:
         await site.prepare((TURNS + 1) * BATCH, has_index=False)
-        patterns, filled = await _patterns(site), 0
+        models, filled = await patterns(site), 0
         for size in sizes:
-            await _fill(site, patterns, filled, size)
+            await fill(site, models, filled, size)
             filled = size
             await site.run("CALL db.awaitIndexes(600)")
             costs[size] = await _cost_of_everything(site)
     return costs
 
 
-async def _patterns(site: Site) -> dict[str, dict[str, Any]]:
+async def patterns(site: Site) -> dict[str, dict[str, Any]]:
     """What a job looks like that waits, and one that is done."""
     queue = site.queue
     await queue.admin.enqueue([NewJob("waits", MODEL), NewJob("e0", MODEL, priority=URGENT)])
@@ -114,7 +114,7 @@ async def _patterns(site: Site) -> dict[str, dict[str, Any]]:
     return {row["state"]: row["pattern"] for row in rows}
 
 
-async def _fill(site: Site, patterns: dict[str, dict[str, Any]], first: int, last: int) -> None:
+async def fill(site: Site, patterns: dict[str, dict[str, Any]], first: int, last: int) -> None:
     """Lengthen the queue: half of it waits, half is done; and let the graph grow with it."""
     for state, pattern in patterns.items():
         await site.run(

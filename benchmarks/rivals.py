@@ -1,0 +1,102 @@
+"""Item 10: the mutex of the leases, with more and more drains that want it.
+
+Each rival leases as a drain does, gives back and leases again, for as long as the round lasts. They
+live in four processes, so that the interpreter is not what they wait for.
+"""
+
+import asyncio
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from neo4j.exceptions import Neo4jError
+
+from benchmarks.contestants import LEASE
+from benchmarks.crew import Crew, Shift, hired
+from benchmarks.plan import Plan
+from benchmarks.scaling import fill, patterns
+from benchmarks.site import MODEL, Site, on_site
+from benchmarks.table import Line, at_least
+from embed_pipeline.domain.errors import TooMuchAtOnceError
+from embed_pipeline.store.connection import Connection
+from embed_pipeline.store.queue import open_queue
+from embed_pipeline.worker.options import MOST_PER_LEASE
+
+RIVALS: Final = (1, 2, 8, 32, 64)
+PROCESSES: Final = 4
+ROUND: Final = timedelta(seconds=15)
+WAITING: Final = 2 * max(RIVALS) * MOST_PER_LEASE
+"""So that nobody finds nothing."""
+
+
+@dataclass
+class Tally:
+    """What one rival has done."""
+
+    jobs: int = 0
+    seconds: list[float] = field(default_factory=list)
+    """That its leases took, from the wish to the jobs."""
+    given_up: Counter[str] = field(default_factory=Counter)
+
+
+def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
+    """One round for each number of rivals, if there is time."""
+    if not plan.has_time:
+        return
+    on_site(connection, _prepare)
+    rates: dict[int, float] = {}
+    with hired(PROCESSES, connection) as crew:
+        for rivals in RIVALS:
+            shift = _round(crew, rivals)
+            tallies: list[Tally] = [tally for answer in shift.answers for tally in answer]
+            # Until the last has what it asked for before the end.
+            rates[rivals] = sum(tally.jobs for tally in tallies) / shift.seconds
+            took = sorted(second for tally in tallies for second in tally.seconds)
+            given_up = sum((tally.given_up for tally in tallies), Counter())
+            yield Line(
+                10,
+                f"leases of {MOST_PER_LEASE:,} jobs, given back at once; {rivals} at a time",
+                f"{rates[rivals]:,.0f} jobs/s; a lease takes {statistics.median(took):.2f} s,"
+                f" {took[int(0.95 * len(took))]:.2f} at 95 %; given up: {given_up.total()}",
+                [rates[rivals] / rates[8]] if rivals > 8 else (),
+                at_least(0.9) if rivals > 8 else None,
+            )
+
+
+async def _prepare(site: Site) -> None:
+    await site.prepare(1, has_index=False)
+    await fill(site, await patterns(site), 0, 2 * WAITING)
+    await site.run("CALL db.awaitIndexes(600)")
+
+
+def _round(crew: Crew, rivals: int) -> Shift:
+    at_work = min(rivals, PROCESSES)
+    shares = [rivals // at_work + (number < rivals % at_work) for number in range(at_work)]
+    return crew.work(_compete, *((f"process-{n}", share) for n, share in enumerate(shares)))
+
+
+async def _compete(site: Site, name: str, rivals: int) -> list[Tally]:
+    until = time.monotonic() + ROUND.total_seconds()
+    each = (_rival(site, f"{name}/{number}", until) for number in range(rivals))
+    return list(await asyncio.gather(*each))
+
+
+async def _rival(site: Site, owner: str, until: float) -> Tally:
+    # With the patience of a drain, not with that of a benchmark.
+    jobs, tally = open_queue(site.driver, config=site.queue.config).jobs, Tally()
+    while (began := time.monotonic()) < until:
+        try:
+            batch: Any = await jobs.lease(
+                owner=owner, model=MODEL, limit=MOST_PER_LEASE, duration=LEASE
+            )
+        except (Neo4jError, TimeoutError, TooMuchAtOnceError) as error:
+            tally.given_up[type(error).__name__] += 1
+            continue
+        tally.seconds.append(time.monotonic() - began)
+        tally.jobs += len(batch.jobs)
+        await jobs.release([item.lease for item in batch.jobs])
+    return tally
