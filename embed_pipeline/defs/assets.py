@@ -10,7 +10,7 @@ from embed_pipeline.defs.draining import DRAINS
 from embed_pipeline.defs.failures import of_reading
 from embed_pipeline.defs.metadata import SHOWN, of_actions
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.site import Site, group_in
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations.reading import read_everything
 from embed_pipeline.settings import Settings
@@ -28,7 +28,7 @@ def drains_asset(queue: str) -> dg.AssetSpec:
     """The asset of what each drain did."""
     return dg.AssetSpec(
         asset_key(DRAINS, queue),
-        group_name=QUEUE_GROUP,
+        group_name=group_in(queue, QUEUE_GROUP),
         kinds={"neo4j"},
         description="What each drain did: a report at its end, without a run, so that the history "
         "survives the pruning of runs.",

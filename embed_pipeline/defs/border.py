@@ -15,7 +15,7 @@ import dagster as dg
 
 from embed_pipeline.defs.config import RunConfig, read_config, schema_of
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.site import EMBEDDING, Site, name_in
+from embed_pipeline.defs.site import EMBEDDING, Site, group_in, name_in
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.domain.redact import described, stack_of
 from embed_pipeline.history.keys import asset_key
@@ -144,6 +144,7 @@ def asset(site: Site, settings: Settings, name: str, **options: Any) -> Callable
         io_manager_key=site.io_manager,
         config_schema={},
         kinds=options.pop("kinds", {"neo4j"}),
+        group_name=group_in(settings.queue, options.pop("group_name")),
         **options,
     )
     return lambda function: made(_with_resource(function, site, settings))

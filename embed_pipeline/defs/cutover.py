@@ -14,7 +14,7 @@ from embed_pipeline.defs.metadata import as_markdown
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.plan import of_plan
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.site import Site, group_in
 from embed_pipeline.domain.cutover import GATES, GRACE, Alias, Gate
 from embed_pipeline.domain.errors import CutoverError
 from embed_pipeline.history.keys import asset_key
@@ -183,7 +183,7 @@ def cutover_asset(queue: str) -> dg.AssetSpec:
     """What the gates are about."""
     return dg.AssetSpec(
         asset_key(CUTOVER, queue),
-        group_name=GROUP,
+        group_name=group_in(queue, GROUP),
         kinds={"neo4j"},
         description="The model that is filled beside the live one. Its checks are the gates of "
         "cutover_go: while one is red, the candidate does not go live.",

@@ -14,7 +14,7 @@ from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell, side
 from embed_pipeline.defs.metadata import of_coverage
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_TAG, EMBEDDINGS, mark_worker
-from embed_pipeline.defs.site import Site
+from embed_pipeline.defs.site import Site, group_in
 from embed_pipeline.defs.ticks import assets_of
 from embed_pipeline.domain.health import Reading
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
@@ -45,7 +45,7 @@ def graph_assets(
     graph_entities = dg.AssetSpec(
         asset_key(ENTITIES, queue),
         deps=site.upstream.get(queue, ()),
-        group_name=GROUP,
+        group_name=group_in(queue, GROUP),
         kinds={"neo4j"},
         metadata={
             "label": shape.label,
@@ -103,7 +103,7 @@ def graph_assets(
     entity_vector_index = dg.AssetSpec(
         asset_key(INDEX, queue),
         deps=[entity_embeddings],
-        group_name=GROUP,
+        group_name=group_in(queue, GROUP),
         kinds={"neo4j"},
         metadata={
             "dimensions": settings.dimensions,

@@ -19,6 +19,11 @@ def name_in(queue: str, plain: str) -> str:
     return plain if queue == DEFAULT_QUEUE else f"{queue}_{plain}"
 
 
+def group_in(queue: str, plain: str) -> str:
+    """The group of an asset: an embedding that has a name has a group of that name."""
+    return plain if queue == DEFAULT_QUEUE else queue
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """The embeddings of a code location; each has the name of its queue."""

@@ -21,9 +21,13 @@ def _graph() -> dict[str, list[dict[str, Any]]]:
 async def load_sample(driver: AsyncDriver, *, database: str, shape: EntityShape) -> int:
     """Add what is missing of the sample graph; return how many entities are new."""
     graph = _graph()
-    # As the Memento memory server keeps them: a JSON list in a string.
+    # As the Memento memory server keeps them: a JSON list in a string. People have a second label.
     entities = [
-        {**entity, "observations": json.dumps(entity["observations"], ensure_ascii=False)}
+        {
+            **entity,
+            "observations": json.dumps(entity["observations"], ensure_ascii=False),
+            "labels": ["Person"] if entity["entityType"] == "person" else [],
+        }
         for entity in graph["entities"]
     ]
     return await load_graph(

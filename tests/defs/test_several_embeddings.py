@@ -143,6 +143,7 @@ async def test_each_has_its_own_assets_checks_and_memory(shared: Shared) -> None
         assert event.asset_materialization.metadata["entities"].value == entities
         metrics = dg.AssetKey([name, "embed_queue_metrics"])
         assert shared.instance.get_latest_materialization_event(metrics) is not None
+        assert shared.defs.resolve_asset_graph().get(key).group_name == name
     remembered = json.loads(shared.cursors["reconcile_entities"] or "")["embeddings"]
     assert remembered.keys() == {"movies", "people"}
 

@@ -1,7 +1,11 @@
-"""What a person sees of the deployment: Dagster's own pages in a real browser."""
+"""What a person sees of a deployment with two embeddings: Dagster's own pages in a real browser.
+
+Two labels and two models in one code location, as embeddings.example.yaml has them.
+"""
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +17,9 @@ from embed_pipeline.defs.job_filters import CancelConfig, RetryConfig
 from tests.conftest import TestServer
 from tests.support.browser import NAMES, DagsterPages, browser, find_chromium
 from tests.support.dagster_deployment import Deployment, deployment
+from tests.support.leftovers import drop_queues
 from tests.support.openai_server import openai_server
-from tests.support.project import make_project
+from tests.support.project import ROOT, make_project
 
 METRICS = "embed_queue_metrics"
 EMBEDDINGS = "entity_embeddings"
@@ -47,13 +52,17 @@ def dagster(
 ) -> Iterator[Deployment]:
     """A deployment that has embedded a few entities, has measured that, and has nothing to do."""
     project = make_project(tmp_path_factory.mktemp("project"))
+    shutil.copy(ROOT / "embeddings.example.yaml", project.folder / "embeddings.yaml")
     with openai_server() as provider, deployment(project, neo4j_server, provider) as running:
         running.graph.load(12)
+        running.graph.run("MATCH (e:Entity) WHERE e.entityType = 'person' SET e:Person")
         running.wait_until_completed(12)
+        running.wait_until(lambda: people(running) == [256] * 12, "the people have vectors")
         running.wait_until_idle()
         for asset, figure, value in (
             (METRICS, "completed", 12),
             (EMBEDDINGS, "entities_current", 12),
+            (f"people/{METRICS}", "completed", 12),
         ):
             running.wait_until(
                 lambda asset=asset, figure=figure, value=value: [
@@ -64,6 +73,13 @@ def dagster(
                 f"the latest point of {asset} says {figure}: {value}",
             )
         yield running
+    drop_queues(neo4j_server, queues=("people",), labels=("Person",))
+
+
+def people(running: Deployment) -> list[int]:
+    """How long the vectors of the people are."""
+    rows = running.graph.run("MATCH (p:Person) RETURN size(p.person_embedding) AS size")
+    return [row["size"] for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +94,34 @@ def pages(opened: DagsterPages, request: pytest.FixtureRequest) -> Iterator[Dags
     opened.errors.clear()
     yield opened
     opened.keep(request.node.name)
+
+
+def test_m93_two_labels_and_two_models_have_their_own_assets_runs_and_pause(
+    dagster: Deployment, pages: DagsterPages
+) -> None:
+    assert dagster.graph.embedded() == 12
+    assert {EMBEDDINGS, f"people/{EMBEDDINGS}"} <= set(dagster.ui.assets())
+    drains = dagster.ui.runs("drain_embed_queue")
+    assert {run.tags["embed_pipeline/embedding"] for run in drains} == {"default", "people"}
+    paused = dagster.project.run("--embedding", "people", "pause")
+    assert paused.returncode == 0, paused.stderr
+    dagster.graph.load(1, skip=12)
+    dagster.graph.run("MATCH (e:Entity) WHERE e.entityType = 'person' SET e:Person")
+
+    dagster.wait_until_completed(13)
+    reason = dagster.wait_until(
+        lambda: dagster.latest_skip_reason("embed_backlog"), "a tick that says why not"
+    )
+
+    assert "people: the queue is paused" in reason
+    assert sorted(people(dagster), key=str) == [*[256] * 12, None]
+    went_on = dagster.project.run("--embedding", "people", "resume")
+    assert went_on.returncode == 0, went_on.stderr
+    dagster.wait_until(lambda: people(dagster) == [256] * 13, "the people have vectors")
+    dagster.wait_until_idle()
+    pages.asset(f"people/{EMBEDDINGS}")
+    expect(pages.page.get_by_role("link", name="people", exact=True).first).to_be_visible()
+    assert pages.errors == []
 
 
 def test_every_figure_of_the_queue_is_drawn(dagster: Deployment, pages: DagsterPages) -> None:
@@ -118,13 +162,15 @@ def test_the_launchpad_explains_every_option(
 
     for name, field in config.model_fields.items():
         assert f"/* {field.description} */ {name}?:" in panel
+    assert "embedding:" in panel
     assert pages.errors == []
 
 
 def test_a_tick_that_starts_nothing_says_why(pages: DagsterPages) -> None:
     reason = pages.skipped_tick("embed_backlog")
 
-    assert reason.inner_text() == "Skip reason: the queue is empty"
+    said = "Skip reason: default: the queue is empty; people: the queue is empty"
+    assert reason.inner_text() == said
     assert pages.errors == []
 
 

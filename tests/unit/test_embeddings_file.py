@@ -1,9 +1,11 @@
 """``embeddings.yaml``: what it says, and what is said when it is wrong."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.settings.embeddings import (
     VARIABLES,
@@ -12,6 +14,7 @@ from embed_pipeline.settings.embeddings import (
     read_embeddings,
 )
 from embed_pipeline.settings.load import variables
+from tests.support.project import ROOT
 
 GOOD = """\
 embeddings:
@@ -44,6 +47,16 @@ def said_of(folder: Path, text: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         read_embeddings(path)
     return str(caught.value)
+
+
+def test_the_example_has_two_labels_of_the_sample_graph(folder: Path) -> None:
+    shutil.copy(ROOT / "embeddings.example.yaml", folder / "embeddings.yaml")
+
+    entities, people = load_embeddings()
+
+    assert (entities.queue, entities.entity_shape) == ("default", EntityShape())
+    assert (people.entity_shape.label, people.provider.value) == ("Person", "local-fast")
+    assert people.entity_shape.vector != entities.entity_shape.vector
 
 
 def test_each_entry_is_an_embedding_and_the_variables_say_the_rest(
