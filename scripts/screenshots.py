@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from embed_pipeline.devserver.temporary import temporary_server
 from tests.conftest import TestServer
-from tests.support.browser import DagsterPages, browser, find_chromium
+from tests.support.browser import LAST_HOUR, DagsterPages, browser, find_chromium
 from tests.support.dagster_deployment import Deployment, deployment
 from tests.support.openai_server import failure, openai_server
 from tests.support.project import ROOT, make_project
@@ -52,9 +52,9 @@ def live(running: Deployment) -> str:
 def take(pages: DagsterPages, drain: str) -> None:
     """Take all pictures."""
     shots: dict[str, Callable[[], object]] = {
-        "dagster-ui": lambda: pages.plots(METRICS),
+        "dagster-ui": lambda: pages.chart(METRICS, LAST_HOUR),
         "queue-metrics": lambda: show_plots_around(pages, "completed_total"),
-        "coverage": lambda: pages.chart("entity_embeddings"),
+        "coverage": lambda: pages.chart("entity_embeddings", "coverage by entity type"),
         "checks": lambda: pages.checks(METRICS, "few_failed_jobs"),
         "launchpad": lambda: pages.launchpad("retry_failed_jobs", "preview"),
         "drain-run": lambda: show_run(pages, drain),

@@ -1,5 +1,6 @@
 """What the project keeps about the queue, as Dagster sees it; ``graph`` has the entities."""
 
+import time
 from datetime import timedelta
 from typing import Final
 
@@ -9,6 +10,7 @@ from embed_pipeline.defs.border import asset
 from embed_pipeline.defs.draining import DRAINS
 from embed_pipeline.defs.failures import of_reading
 from embed_pipeline.defs.metadata import SHOWN, of_actions
+from embed_pipeline.defs.overview import recent
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.site import Site, group_in
 from embed_pipeline.history.keys import asset_key
@@ -47,15 +49,16 @@ def queue_metrics_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
         freshness_policy=dg.FreshnessPolicy.time_window(fail_window=2 * late, warn_window=late),
     )
     def embed_queue_metrics(
-        context: dg.AssetExecutionContext,  # noqa: ARG001 - every asset is given one
-        neo4j: Neo4jResource,
+        context: dg.AssetExecutionContext, neo4j: Neo4jResource
     ) -> dg.MaterializeResult:
-        """Every figure of the queue at one time.
+        """Every figure of the queue at one time; *chart* has the last hour of what matters most.
 
         The sensor queue_metrics adds a reading every EMBED_METRICS_INTERVAL, without a run, so that
         the history survives the pruning of runs. Materialize takes a reading now.
         """
-        return dg.MaterializeResult(metadata=of_reading(neo4j.run_as_set(read_everything)))
+        reading = neo4j.run_as_set(read_everything)
+        before = recent(context.instance, context.asset_key)
+        return dg.MaterializeResult(metadata=of_reading(reading, before, at=time.time()))
 
     return embed_queue_metrics
 

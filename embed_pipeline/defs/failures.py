@@ -6,6 +6,7 @@ from typing import Any, Final
 import dagster as dg
 
 from embed_pipeline.defs.metadata import of_queue, table
+from embed_pipeline.defs.overview import Point, drawn, point
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.failure_kinds import FailureKind
 from embed_pipeline.domain.health import Reading
@@ -49,9 +50,11 @@ def what_failed(report: DrainReport) -> str:
     return f"The table failed_jobs of this run shows{of} them, why, and what to do"
 
 
-def of_reading(reading: Reading) -> dict[str, Any]:
-    """Every figure of a reading, and what has failed today."""
-    return {**_kinds(reading.failed_today), **of_queue(reading)}
+def of_reading(reading: Reading, before: Sequence[Point], *, at: float) -> dict[str, Any]:
+    """Every figure of a reading and what has failed today, below the picture of the last hour."""
+    figures = of_queue(reading)
+    points = [*before, point(at, figures)]
+    return {**drawn(points), **_kinds(reading.failed_today), **figures}
 
 
 def _kinds(kinds: Iterable[FailureKind]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ COLOURS: Final = {
     Coverage.EMPTY_TEXT: "#c9ced6",
     Coverage.UNEMBEDDABLE: "#8a8f98",
 }
+TYPES: Final = 12
+"""Bars of the chart, those of the most frequent types; it says what it leaves out."""
 _BAR: Final = 320
 _ROW: Final = 22
 _NOT_XML: Final = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -171,7 +173,8 @@ def _warning(model: str) -> dict[str, str]:
 
 def _chart(report: CoverageReport) -> str:
     """A bar per entity type, as a picture inside the text."""
-    types = list(report.by_type().items())[:12]
+    every = list(report.by_type().items())
+    types, others = every[:TYPES], every[TYPES:]
     bars = [_bar(index, name, counts) for index, (name, counts) in enumerate(types)]
     legend = "".join(
         f'<rect x="{8 + 95 * i}" y="{_ROW * len(types) + 12}" width="10" height="10" '
@@ -180,6 +183,11 @@ def _chart(report: CoverageReport) -> str:
         for i, (kind, colour) in enumerate(COLOURS.items())
     )
     height = _ROW * len(types) + 30
+    if others:
+        left_out = sum(sum(counts.values()) for _, counts in others)
+        said = f"not shown: {left_out:,} entities of {len(others):,} more types"
+        legend += f'<text x="8" y="{height + 12}">{said}</text>'
+        height += _ROW
     picture = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="680" height="{height}" '
         'font-family="sans-serif" font-size="12" fill="#8a8f98">'

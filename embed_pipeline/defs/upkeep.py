@@ -14,6 +14,7 @@ from embed_pipeline.defs.checks import evaluation
 from embed_pipeline.defs.failures import of_reading
 from embed_pipeline.defs.graph import observations, observed
 from embed_pipeline.defs.metadata import SHOWN, of_actions, of_coverage
+from embed_pipeline.defs.overview import recent
 from embed_pipeline.defs.renewal import is_fresh, renewed
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
@@ -83,7 +84,8 @@ def metrics_sensor(site: Site) -> dg.SensorDefinition:
             events.append(dg.AssetMaterialization(key, metadata=of_actions(actions)))
         if reading.metrics is not None:
             key = asset_key(METRICS, queue)
-            events.append(dg.AssetMaterialization(key, metadata=of_reading(reading)))
+            metadata = of_reading(reading, recent(tick.instance, key), at=now / 1000)
+            events.append(dg.AssetMaterialization(key, metadata=metadata))
         memory[SEEN] = seen = observed(reading)
         changed = [name for name in seen if seen[name] != before.get(SEEN, {}).get(name)]
         events += observations(seen, changed, queue)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 from dagster._core.instance.ref import InstanceRef
@@ -11,9 +12,13 @@ from dagster._core.instance.ref import InstanceRef
 from embed_pipeline.domain.errors import HistoryError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
 from embed_pipeline.history.archive import Archive
-from embed_pipeline.paths import dagster_home
+from embed_pipeline.paths import ENV_FILE, dagster_home, project_dir
+from embed_pipeline.settings import Settings
 from embed_pipeline.settings.embeddings import chosen_embedding, load_embeddings
+from embed_pipeline.settings.load import RETENTION_EXAMPLE, checked
 
+REQUIRED: Final = "EMBED_JOB_RETENTION_DAYS"
+"""No deployment is without it."""
 Instance = dg.DagsterInstance | Path | str | None
 """An open instance, a ``DAGSTER_HOME``, or None for the project's own."""
 
@@ -31,7 +36,7 @@ def queue_for(queue: str | None, instance: Instance, address: str | None) -> str
     """
     if queue is not None:
         return checked_queue_name(queue)
-    is_ours = address is None and is_own(instance)
+    is_ours = address is None and is_own(instance) and _is_project()
     return chosen_embedding(None).queue if is_ours else DEFAULT_QUEUE
 
 
@@ -43,10 +48,21 @@ def archive_for(instance: Instance, address: str | None, *, queue: str) -> Archi
     """
     if address:
         return Archive.at(address)
-    settings = load_embeddings()[0].model_copy(update={"queue": queue})
+    settings = _settings()[0].model_copy(update={"queue": queue})
     if settings.own_history_path or is_own(instance):
         return Archive.at(settings.history_path)
     return None
+
+
+def _settings() -> tuple[Settings, ...]:
+    """Those of the project, or none but the environment's: history is read in any folder."""
+    if _is_project():
+        return load_embeddings()
+    return (checked(None, {REQUIRED: RETENTION_EXAMPLE}),)
+
+
+def _is_project() -> bool:
+    return (project_dir() / ENV_FILE).is_file() or REQUIRED in os.environ
 
 
 def is_own(instance: Instance) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from embed_pipeline.defs import checks
 from embed_pipeline.defs.assets import queue_metrics_asset
-from embed_pipeline.defs.metadata import SHOWN, of_coverage, table
+from embed_pipeline.defs.metadata import SHOWN, TYPES, of_coverage, table
 from embed_pipeline.defs.site import Site
 from embed_pipeline.domain.checks import CHECKS, Severity
 from embed_pipeline.domain.coverage import Coverage, CoverageKey, CoverageReport, ReconcilePage
@@ -23,7 +24,7 @@ from tests.support.sites import site_of
 
 HOSTILE = "<script>&\"'\x00\x1b]]>"
 SVG = "{http://www.w3.org/2000/svg}"
-PICTURE = "![coverage by entity type](data:image/svg+xml;base64,"
+PICTURE = re.compile(r"!\[(.+)\]\(data:image/svg\+xml;base64,(.+)\)")
 
 
 async def materialized(deployment: Deployment, name: str) -> dict[str, dg.MetadataValue]:
@@ -57,10 +58,9 @@ async def checked(deployment: Deployment) -> dict[str, dg.AssetCheckEvaluation]:
 
 def picture(metadata: dict[str, Any]) -> ElementTree.Element:
     """The chart, as a browser would read it."""
-    markdown = metadata["chart"].value
-    assert markdown.startswith(PICTURE)
-    code = markdown.removeprefix(PICTURE).removesuffix(")")
-    return ElementTree.fromstring(base64.b64decode(code, validate=True))
+    found = PICTURE.fullmatch(metadata["chart"].value)
+    assert found is not None
+    return ElementTree.fromstring(base64.b64decode(found[2], validate=True))
 
 
 def labels(chart: ElementTree.Element) -> list[str]:
@@ -161,6 +161,16 @@ async def test_a_hostile_entity_type_stays_text(
         f"{SVG}{t}" for t in ("svg", "rect", "text")
     }
     assert labels(chart)[0] == HOSTILE.replace("\x00", "\ufffd").replace("\x1b", "\ufffd")
+
+
+def test_the_chart_says_which_types_it_leaves_out() -> None:
+    types = {f"type {number}": 100 - number for number in range(TYPES + 2)}
+
+    chart = picture(of_coverage(report_of(**types)))
+    whole = picture(of_coverage(report_of(**dict(list(types.items())[:TYPES]))))
+
+    assert labels(chart)[-1] == "not shown: 175 entities of 2 more types"
+    assert not any("not shown" in label for label in labels(whole))
 
 
 def test_a_long_type_is_cut_before_it_is_escaped() -> None:

@@ -15,7 +15,7 @@ from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from tests.defs.conftest import Deployment, Now, SensorUnderTest
-from tests.defs.test_assets_and_checks import checked, materialized
+from tests.defs.test_assets_and_checks import SVG, checked, labels, materialized, picture
 from tests.support.queue_harness import DIMENSIONS, LEASE, MODEL, Neo4jUnderTest
 
 ONE_TICK = timedelta(minutes=1)
@@ -53,7 +53,35 @@ async def test_every_tick_adds_one_reading_and_starts_no_run(
 async def test_every_figure_is_a_number_that_dagster_can_plot(metrics: SensorUnderTest) -> None:
     found = figures(await metrics.tick())
 
-    assert {name for name, value in found.items() if type(value) not in (int, float)} == {"model"}
+    texts = {name for name, value in found.items() if type(value) not in (int, float)}
+    assert texts == {"chart", "model"}
+
+
+async def test_the_last_hour_is_drawn_above_the_figures(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    for count in (0, 3, 4):
+        await deployment.queue.given_jobs(*(f"e{number}" for number in range(count)))
+        data = await metrics.tick()
+
+    [event] = [each for each in data.asset_events if isinstance(each, dg.AssetMaterialization)]
+    assert next(iter(event.metadata)) == "chart"
+    chart = picture(dict(event.metadata))
+    assert labels(chart)[0] == "jobs that wait: 4, at most 4"
+    [heights] = [line.get("points") for line in list(chart.iter(f"{SVG}polyline"))[:1]]
+    assert [point.split(",")[1] for point in str(heights).split()] == ["94", "42", "24"]
+
+
+async def test_materialize_draws_what_was_read_before_too(
+    deployment: Deployment, metrics: SensorUnderTest
+) -> None:
+    await deployment.queue.given_jobs("ada", "bob")
+    await metrics.tick()
+    await deployment.queue.run("MATCH (j:EmbedJob) DETACH DELETE j")
+
+    chart = picture(await materialized(deployment, "embed_queue_metrics"))
+
+    assert labels(chart)[0] == "jobs that wait: 0, at most 2"
 
 
 async def test_the_figures_agree_with_the_graph(
@@ -177,7 +205,9 @@ async def test_m92_the_reading_has_a_table_of_what_has_failed_today(
     assert (row["jobs"], row["category"]) == (2, "PERMANENT")
     assert (row["entity"], row["job"], row["message"]) == ("bob", job.id, job.error)
     assert f"job_ids: [{job.id}], categories: [PERMANENT]" in str(row["what to do"])
-    assert list(event.metadata)[1:4] == [
+    assert list(event.metadata)[:5] == [
+        "chart",
+        "failed_today",
         "pending",
         "oldest_pending_seconds",
         "throughput_per_minute",

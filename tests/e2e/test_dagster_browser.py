@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from embed_pipeline.defs.drains import DrainConfig
 from embed_pipeline.defs.job_filters import CancelConfig, RetryConfig
 from tests.conftest import TestServer
-from tests.support.browser import NAMES, DagsterPages, browser, find_chromium
+from tests.support.browser import LAST_HOUR, NAMES, DagsterPages, browser, find_chromium
 from tests.support.dagster_deployment import Deployment, deployment
 from tests.support.leftovers import drop_queues
 from tests.support.openai_server import openai_server
@@ -138,9 +138,20 @@ def test_every_figure_of_the_queue_is_drawn(dagster: Deployment, pages: DagsterP
 
 
 def test_the_chart_of_the_coverage_is_a_picture(pages: DagsterPages) -> None:
-    chart = pages.chart(EMBEDDINGS)
+    chart = pages.chart(EMBEDDINGS, "coverage by entity type")
 
     assert chart.evaluate("picture => picture.complete && picture.naturalWidth") == 680
+    assert pages.errors == []
+
+
+def test_the_last_hour_of_the_queue_stands_above_its_figures(pages: DagsterPages) -> None:
+    pages.asset(METRICS)
+    first = pages.page.locator("table").last.locator("tbody tr").first
+    expect(first).to_contain_text("chart")
+
+    chart = pages.chart(METRICS, LAST_HOUR)
+
+    assert chart.evaluate("picture => picture.complete && picture.naturalWidth") == 720
     assert pages.errors == []
 
 

@@ -1,5 +1,6 @@
 """Dagster's pages in a real browser, for tests and for the pictures of the docs."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 PATIENCE_MS = 60_000
+LAST_HOUR = re.compile(r"^\d\d:\d\d to \d\d:\d\d UTC$")
+"""What is read aloud of the picture above the figures of a queue."""
 
 
 def find_chromium() -> str | None:
@@ -49,11 +52,11 @@ class DagsterPages:
         expect(drawings.first).to_be_visible()
         return drawings
 
-    def chart(self, asset: str) -> Locator:
+    def chart(self, asset: str, alt: str | re.Pattern[str]) -> Locator:
         """Open the picture that stands in the metadata of an asset."""
         self.asset(asset)
         self.page.get_by_text("[Show Markdown]").click()
-        picture = self.page.get_by_alt_text("coverage by entity type")
+        picture = self.page.get_by_alt_text(alt)
         expect(picture).to_be_visible()
         return picture
 

@@ -118,6 +118,18 @@ def test_the_days_of_this_project_are_not_taken_for_those_of_another(
     assert len(history.queue_metrics(instance=used_home)) == 3
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_it_is_read_in_any_folder_without_any_setting(
+    used_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EMBED_JOB_RETENTION_DAYS", raising=False)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path if is_named else used_home))
+
+    assert len(history.queue_metrics(instance=used_home if is_named else None)) == 3
+    assert everything_in(tmp_path) == []
+
+
 def test_days_whose_place_was_named_are_joined_to_any_instance(
     used_home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
