@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ModelMismatchError,
         PermanentError,
         QueueError,
+        RateLimitedError,
         SchemaError,
         TransientError,
         TransitionRefusedError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
+    from embed_pipeline.embedding.own import PythonProvider
     from embed_pipeline.settings.embeddings import chosen_embedding, load_embeddings
     from embed_pipeline.settings.load import load_settings
     from embed_pipeline.settings.operations import Settings
@@ -58,6 +60,7 @@ _HOMES = {
         "ModelMismatchError",
         "PermanentError",
         "QueueError",
+        "RateLimitedError",
         "SchemaError",
         "TransientError",
         "TransitionRefusedError",
@@ -77,6 +80,7 @@ _HOMES = {
         "Hit",
         "RecoveredJob",
     ),
+    "embedding.own": ("PythonProvider",),
     "settings.embeddings": ("chosen_embedding", "load_embeddings"),
     "settings.load": ("load_settings",),
     "settings.operations": ("Settings",),
@@ -107,9 +111,11 @@ __all__ = [
     "ModelMismatchError",
     "NewJob",
     "PermanentError",
+    "PythonProvider",
     "Queue",
     "QueueError",
     "QueueMetrics",
+    "RateLimitedError",
     "RecoveredJob",
     "SchemaError",
     "Settings",

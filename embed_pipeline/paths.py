@@ -1,5 +1,6 @@
 """Where the project keeps things on this machine, and that they are its user's alone."""
 
+import json
 import os
 import stat
 from contextlib import suppress
@@ -41,6 +42,14 @@ def neo4j_home() -> Path:
 def local_connection_file() -> Path:
     """Address and password of the bundled server, written when it first starts."""
     return neo4j_home() / "connection.json"
+
+
+def bundled_server() -> dict[str, str]:
+    """Address and password of the bundled server; empty where it has never been started."""
+    try:
+        return json.loads(local_connection_file().read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def make_private(folder: Path) -> None:

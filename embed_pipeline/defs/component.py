@@ -5,7 +5,7 @@ writes a ``defs.yaml``; addresses, keys and limits are variables, never attribut
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import dagster as dg
 from pydantic import BaseModel, Field
@@ -34,8 +34,10 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
     )
     vector: str | None = Field(default=None, description="Property for the vector. [embedding]")
     index: str | None = Field(default=None, description="Name of the vector index.")
-    provider: Literal["auto", "openai", "local", "local-fast", "mock"] | None = Field(
-        default=None, description="Who makes the vectors. [EMBEDDING_PROVIDER]"
+    provider: str | None = Field(
+        default=None,
+        description="Who makes the vectors: auto, openai, local, local-fast, mock or "
+        "python:package.module:Class. [EMBEDDING_PROVIDER]",
     )
     # Called model in the file: that name is taken here, by Dagster.
     embedding_model: Annotated[

@@ -67,7 +67,7 @@ def graph_assets(
         group_name=GROUP,
         metadata={
             "property": shape.vector,
-            "provider": settings.provider.value,
+            "provider": settings.provider_name,
             "model": settings.model,
             "dimensions": settings.dimensions,
         },

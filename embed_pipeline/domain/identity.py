@@ -4,7 +4,7 @@ Vectors of two identities must never be in one index: no distance between them m
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.models import Provider
@@ -20,7 +20,8 @@ LONGEST_RECIPE: Final = 200
 class Embedding:
     """What is embedded, and by which model; nothing of it has a default."""
 
-    provider: Provider | Literal["openai", "local", "local-fast", "mock"]
+    provider: Provider | str
+    """Also ``python:package.module:Class``."""
     model: str
     dimensions: int
     """The length of every vector."""

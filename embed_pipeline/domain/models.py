@@ -14,13 +14,15 @@ class Provider(StrEnum):
     """A real model inside a Python package, for 16 languages; no network."""
     LOCAL_FAST = "local-fast"
     """A smaller one for English, fifteen times as fast."""
+    OWN = "python"
+    """A class of the user's, named by a setting; what it asks is its own matter."""
     MOCK = "mock"
     """Deterministic numbers without meaning, under a model name that says so."""
 
     @property
     def runs_here(self) -> bool:
         """Whether the vectors are made on this machine: nobody charges, limits or reads along."""
-        return self is not Provider.OPENAI
+        return self not in (Provider.OPENAI, Provider.OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class EmbeddingModel:
             return f"{self.shorter.start} to {self.dimensions}"
         return " or ".join(str(n) for n in (*self.shorter, self.dimensions))
 
+
+OWN_PREFIX: Final = f"{Provider.OWN}:"
+"""Before the name of the class: ``python:package.module:Class``."""
+OWN_PROVIDER: Final = rf"{OWN_PREFIX}[A-Za-z_][\w.]{{0,100}}:[A-Za-z_]\w{{0,60}}"
 
 DEFAULT_MODELS: Final = {
     Provider.OPENAI: "text-embedding-3-small",

@@ -150,10 +150,10 @@ async def _examine_limiter(driver: Driver, settings: Settings) -> Finding:
 
 
 async def _examine_provider(settings: Settings, *, ask_provider: bool) -> Finding:
-    name = f"{settings.provider}, {settings.model}, {settings.dimensions} dimensions"
+    name = f"{settings.provider_name}, {settings.model}, {settings.dimensions} dimensions"
     if settings.provider is Provider.MOCK:
         return Finding("Provider", Mark.WARNING, f"{name}: vectors without meaning")
-    if settings.provider is Provider.OPENAI and not ask_provider:
+    if not settings.provider.runs_here and not ask_provider:
         return Finding(
             "Provider", Mark.SKIPPED, f"{name}: not asked", "doctor --probe embeds one word."
         )
@@ -173,7 +173,9 @@ async def _examine_provider(settings: Settings, *, ask_provider: bool) -> Findin
             "Provider",
             Mark.BAD,
             f"{name}: {error}",
-            "Check OPENAI_API_KEY, OPENAI_BASE_URL and EMBEDDING_MODEL.",
+            "Check OPENAI_API_KEY, OPENAI_BASE_URL and EMBEDDING_MODEL."
+            if settings.provider is Provider.OPENAI
+            else "Check what the class says.",
             kind.exit_code,
         )
     except EmbedPipelineError as error:

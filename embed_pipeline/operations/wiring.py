@@ -62,14 +62,17 @@ def open_embedder(settings: Settings) -> Embedder:
         case Provider.OPENAI:
             from embed_pipeline.embedding.openai import OpenAIEmbedder
 
-            key = settings.openai_api_key
             return OpenAIEmbedder(
                 model=model,
                 dimensions=dimensions,
-                api_key=key.get_secret_value() if key else "",
+                api_key=key.get_secret_value() if (key := settings.openai_api_key) else "",
                 base_url=settings.openai_base_url,
                 send_dimensions=settings.send_dimensions == "true",
             )
+        case Provider.OWN:
+            from embed_pipeline.embedding.own import open_own
+
+            return open_own(settings.embedding_provider, model=model, dimensions=dimensions)
         case Provider.LOCAL | Provider.LOCAL_FAST as provider:
             from embed_pipeline.embedding.local import open_local
 
@@ -82,9 +85,8 @@ def open_embedder(settings: Settings) -> Embedder:
 
 def identity_of(settings: Settings) -> Identity:
     """What the vectors of these settings can be compared with."""
-    model, dimensions = settings.model, settings.dimensions
-    provider = settings.provider.value
-    return Identity.of(settings.entity_shape, provider=provider, model=model, dimensions=dimensions)
+    shape, provider, model = settings.entity_shape, settings.provider_name, settings.model
+    return Identity.of(shape, provider=provider, model=model, dimensions=settings.dimensions)
 
 
 def queue_config(settings: Settings) -> QueueConfig:

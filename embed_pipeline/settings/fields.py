@@ -3,7 +3,6 @@
 Read them with ``load_settings``, which reports all problems at once.
 """
 
-import json
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -13,10 +12,11 @@ from embed_pipeline.domain.job import LONGEST_LEASE
 from embed_pipeline.domain.models import DEFAULT_MODELS, MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
 from embed_pipeline.domain.queue_name import ALLOWED_QUEUE, DEFAULT_QUEUE, QUEUE_NAME
-from embed_pipeline.paths import local_connection_file
+from embed_pipeline.paths import bundled_server
 from embed_pipeline.settings.types import (
     DAY,
     MILLISECOND,
+    PROVIDERS,
     ApiKey,
     Milliseconds,
     Neo4jUri,
@@ -87,11 +87,13 @@ class QueueSettings(BaseSettings):
         "Another server that speaks OpenAI's protocol; empty is OpenAI itself.",
         "an https:// address, or http:// on this machine, without user, password and question mark",
     )
-    embedding_provider: Literal["auto", "openai", "local", "local-fast", "mock"] = setting(
+    embedding_provider: str = setting(
         "EMBEDDING_PROVIDER",
-        "Who makes the vectors; auto is openai with a key and mock without.",
-        "auto, openai, local, local-fast or mock",
+        "Who makes the vectors; auto is openai with a key and mock without. python:module:Class is"
+        " a class of yours.",
+        "auto, openai, local, local-fast, mock or python:package.module:Class",
         "auto",
+        pattern=PROVIDERS,
     )
     chosen_model: str | None = setting(
         "EMBEDDING_MODEL",
@@ -239,14 +241,19 @@ class QueueSettings(BaseSettings):
         """Who makes the vectors."""
         if self.embedding_provider == "auto":
             return Provider.OPENAI if self.openai_api_key else Provider.MOCK
-        return Provider(self.embedding_provider)
+        return Provider(self.embedding_provider.partition(":")[0])
+
+    @property
+    def provider_name(self) -> str:
+        """The same in full: which class it is, if it is one of the user's."""
+        return self.embedding_provider if self.provider is Provider.OWN else self.provider.value
 
     @property
     def model(self) -> str:
         """Name of the model, as it stands on jobs; mock models say that they are."""
         if self.provider is Provider.MOCK:
             return MOCK_PREFIX + (self.chosen_model or DEFAULT_MODELS[Provider.OPENAI])
-        return self.chosen_model or DEFAULT_MODELS[self.provider]
+        return self.chosen_model or DEFAULT_MODELS.get(self.provider, "")
 
     @property
     def dimensions(self) -> int:
@@ -285,11 +292,3 @@ class QueueSettings(BaseSettings):
     def max_attempts(self) -> int:
         """Times a job is tried before it fails for good."""
         return self.chosen_max_attempts or self.chosen_max_retries or 3
-
-
-def bundled_server() -> dict[str, str]:
-    """Address and password of the bundled server; empty where it has never been started."""
-    try:
-        return json.loads(local_connection_file().read_text())
-    except (OSError, ValueError):
-        return {}

@@ -203,6 +203,14 @@ def _model_contradictions(settings: Settings) -> Iterator[Problem]:
             "OPENAI_API_KEY is not set, but EMBEDDING_PROVIDER is 'openai'; set a key (any text "
             "for a server that asks for none), or choose local, local-fast or mock.",
         )
+    if settings.provider is Provider.OWN and not (
+        settings.chosen_model and settings.chosen_dimensions
+    ):
+        yield Problem(
+            frozenset({"EMBEDDING_PROVIDER", "EMBEDDING_MODEL", "EMBEDDING_DIMENSIONS"}),
+            f"EMBEDDING_PROVIDER is {settings.embedding_provider!r}, a class of yours: set "
+            "EMBEDDING_MODEL and EMBEDDING_DIMENSIONS to what it makes.",
+        )
     if settings.has_money_budget and settings.price.usd_per_million is None:
         yield Problem(
             frozenset({"EMBED_BUDGET_USD_PER_DAY", "EMBED_BUDGET_USD_PER_MONTH"}),

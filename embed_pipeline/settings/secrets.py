@@ -7,8 +7,7 @@ from contextlib import suppress
 from dotenv import dotenv_values
 from pydantic.fields import FieldInfo
 
-from embed_pipeline.paths import ENV_FILE, neo4j_home, project_dir
-from embed_pipeline.settings.fields import bundled_server
+from embed_pipeline.paths import ENV_FILE, bundled_server, neo4j_home, project_dir
 from embed_pipeline.settings.operations import Settings
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from embed_pipeline.domain.entity import is_name, template_names
+from embed_pipeline.domain.models import OWN_PROVIDER
 from embed_pipeline.domain.neo4j_uri import is_neo4j_uri
 from embed_pipeline.settings.addresses import is_provider_url
 
@@ -79,6 +80,7 @@ def _key(value: SecretStr) -> SecretStr:
     return value
 
 
+PROVIDERS: Final = rf"^(auto|openai|local|local-fast|mock|{OWN_PROVIDER})$"
 WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
 Milliseconds = Annotated[timedelta, BeforeValidator(_milliseconds)]
 """Milliseconds in a variable, a duration for everybody else."""

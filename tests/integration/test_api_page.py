@@ -13,8 +13,10 @@ import typer.main
 from neo4j import GraphDatabase
 from starlette.testclient import TestClient
 
+from embed_pipeline import Queue
 from embed_pipeline.cli.app import app
 from tests.conftest import TestServer
+from tests.support.leftovers import drop_queues
 from tests.support.project import ROOT
 
 PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
@@ -33,6 +35,17 @@ OF_THE_REQUIREMENTS = (
     *("heartbeat_interval", "retry_count", "max_retries", "JobManager", "jobStore"),
     *("Neo4jEmbeddingJobManager", "JobRepository"),
 )
+OF_LETTERS = {
+    "EMBEDDING_PROVIDER": "python:letters:Letters",
+    "EMBEDDING_MODEL": "letters-1",
+    "EMBEDDING_DIMENSIONS": "26",
+    "EMBED_QUEUE": "letters",
+    "EMBED_ENTITY_LABEL": "Article",
+    "EMBED_ENTITY_KEY": "slug",
+    "EMBED_ENTITY_VECTOR": "article_letters",
+    "EMBED_ENTITY_TEMPLATE": "{title}\n{body}",
+    "EMBED_JOB_RETENTION_DAYS": "14",
+}
 ARTICLES = [
     {"slug": "bread", "title": "Baking", "body": "Flour, water, salt and yeast make bread."},
     {"slug": "stars", "title": "Astronomy", "body": "Stars burn hydrogen for a long time."},
@@ -58,7 +71,7 @@ def programs(
 
 
 def test_m133_every_example_is_a_program_that_runs() -> None:
-    names = ["service.py", "worker.py", "notebook.py", "test_articles.py"]
+    names = ["service.py", "worker.py", "notebook.py", "letters.py", "test_articles.py"]
     assert [name for name, _ in BLOCKS] == names
     assert PAGE.count("```") == 2 * len(BLOCKS)
 
@@ -84,6 +97,28 @@ async def test_m133_what_the_service_writes_the_worker_embeds_and_both_find(
     assert notebook.counts["completed"] == 2
     assert notebook.hits["uid"].tolist() == ["bread", "stars"]
     assert len(notebook.failed) == notebook.would_retry.count == 0
+
+
+def test_m125_a_class_that_a_setting_names_is_a_provider(
+    programs: Path, neo4j_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in OF_LETTERS.items():
+        monkeypatch.setenv(name, value)
+
+    with Queue.from_settings() as queue:
+        queue.init()
+        auth = (neo4j_server.username, neo4j_server.password)
+        with GraphDatabase.driver(neo4j_server.uri, auth=auth) as driver:
+            driver.execute_query(
+                "UNWIND $rows AS row CREATE (a:Article) SET a = row", rows=ARTICLES
+            )
+        queue.scan()
+        report = queue.process_jobs()
+        [hit] = queue.search("hydrogen stars", limit=1)
+
+    assert (report.completed, report.tokens > 0) == (2, True)
+    assert hit.uid == "stars"
+    drop_queues(neo4j_server, queues=("articles", "letters"), labels=("Article",))
 
 
 def test_m133_a_test_of_a_program_needs_no_server(programs: Path) -> None:

@@ -30,7 +30,7 @@ MAY_KNOW: dict[str, set[str]] = {
         *("devserver", "history", "report"),
         *("logs.py", "loopback_server.py", "paths.py", "prometheus.py"),
     },
-    "__init__.py": {"api", "defs", "domain", "settings", "worker"},
+    "__init__.py": {"api", "defs", "domain", "embedding", "settings", "worker"},
     "definitions.py": {"defs", "settings", "logs.py"},
     "logs.py": {"domain", "settings"},
     "loopback_server.py": set(),
