@@ -13,13 +13,12 @@ import typer
 from embed_pipeline.cli.base import (
     AsJson,
     Yes,
-    age,
-    complaints,
     console,
     duration,
     is_screen,
     print_json,
     safe,
+    say_waiting,
     show,
     table,
     warn_about,
@@ -34,7 +33,6 @@ from embed_pipeline.operations.selection import jobs_for
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.misfits import Misfit
-    from embed_pipeline.domain.rate_window import Grant
     from embed_pipeline.domain.results import Hit
     from embed_pipeline.operations.scan import Scan
     from embed_pipeline.settings import Settings
@@ -226,7 +224,7 @@ def search(
 
     async def work(queue: Queue, settings: Settings) -> tuple[list[Hit], dict[str, int]]:
         warn_about(settings)
-        hits = await search_for(queue, settings, text, limit=limit, on_wait=_say_waiting)
+        hits = await search_for(queue, settings, text, limit=limit, on_wait=say_waiting)
         return hits, {} if hits else await embedded_by_model(queue.database, queue.config)
 
     hits, others = with_queue(work, for_vectors=True)
@@ -246,10 +244,3 @@ def search(
         said = (safe(text or "") for text in (hit.uid, hit.type, hit.sentence))
         rows.add_row(f"{hit.score:.3f}", *said)
     show(rows)
-
-
-def _say_waiting(grant: Grant) -> None:
-    from embed_pipeline.domain.holds import HOW_TO_END
-
-    why = f": {safe(grant.hold)}; {HOW_TO_END}" if grant.hold else ""
-    complaints.print(f"▸ Waiting {age(grant.wait)} for the rate limit{why}", soft_wrap=True)

@@ -38,7 +38,8 @@ def plan(
     Reads every entity and changes none. The plan for the model that is set is kept; the next one
     says what was charged since.
     """
-    from embed_pipeline.operations.planning import make_plan, settings_for_model
+    from embed_pipeline.operations.following import settings_for_model
+    from embed_pipeline.operations.planning import make_plan
     from embed_pipeline.store.plans import last_plan, save_plan
 
     async def work(queue: Queue, settings: Settings) -> tuple[Plan, Planned | None]:
