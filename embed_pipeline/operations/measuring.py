@@ -54,6 +54,11 @@ def measure(model: str, sample: Sample) -> Quality:
     )
 
 
+def cosines_of(vectors: Sequence[Sequence[float]], pairs: Sequence[Edge]) -> list[float]:
+    """How near the two of each pair are."""
+    return _cosines(_units(vectors), pairs) if pairs else []
+
+
 def answered(
     asked: Sequence[Sequence[float]],
     texts: Sequence[Sequence[float]],
