@@ -13,6 +13,7 @@ import typer
 from embed_pipeline.cli.base import (
     AsJson,
     Yes,
+    confirm,
     console,
     duration,
     is_screen,
@@ -24,7 +25,6 @@ from embed_pipeline.cli.base import (
     warn_about,
     with_queue,
 )
-from embed_pipeline.cli.plan import confirm_cost
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.keys import KeyValue
@@ -60,7 +60,7 @@ def enqueue(
     Says per entity: created, present (there is a job already), promoted (to a higher priority)
     or revived (a finished job is opened again). One unknown key, and nothing is enqueued.
     """
-    from embed_pipeline.operations.planning import plan_for_keys
+    from embed_pipeline.operations.planning import question_about_keys
 
     wanted = list(keys or [])
     if stdin:
@@ -74,8 +74,8 @@ def enqueue(
         warn_about(settings)
         await queue.identity.check()
         jobs = await jobs_for(queue, wanted, model=settings.model, priority=priority, force=force)
-        if settings.price.usd_per_million:
-            confirm_cost(await plan_for_keys(queue, settings, wanted), settings, yes=yes)
+        if question := await question_about_keys(queue, settings, wanted):
+            confirm(question, yes=yes)
         return await queue.admin.enqueue(jobs)
 
     outcomes = with_queue(work)
@@ -162,7 +162,7 @@ def reconcile(
     those that fit are embedded again, too: all, or what --type, --model and --older-than name.
     """
     from embed_pipeline.operations.fit import find_misfits
-    from embed_pipeline.operations.planning import make_plan
+    from embed_pipeline.operations.planning import question_about_force
 
     forced = Forced(entity_type=type_, model=model, older_than=older_than)
     if forced != Forced() and not force:
@@ -170,8 +170,9 @@ def reconcile(
 
     async def work(queue: Queue, settings: Settings) -> tuple[Scan, list[Misfit]]:
         warn_about(settings)
-        if force and not dry_run and settings.price.usd_per_million:
-            confirm_cost(await make_plan(queue, settings, force=forced), settings, yes=yes)
+        meant = forced if force and not dry_run else None
+        if question := await question_about_force(queue, settings, meant):
+            confirm(question, yes=yes)
         done = await scan(
             queue,
             settings,

@@ -94,6 +94,23 @@ def question_about(plan: Plan, settings: Settings) -> str | None:
     return question_about_cost(what, usd=plan.usd, tokens=plan.tokens, settings=settings)
 
 
+async def question_about_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -> str | None:
+    """What to ask before entities are enqueued; reads them only where it could cost so much."""
+    most = settings.price.usd(len(keys) * RequestLimits().tokens_per_input) or 0.0
+    if most <= settings.confirm_usd:
+        return None
+    return question_about(await plan_for_keys(queue, settings, keys), settings)
+
+
+async def question_about_force(
+    queue: Queue, settings: Settings, force: Forced | None
+) -> str | None:
+    """What to ask before entities that fit are embedded again."""
+    if force is None or not settings.price.usd_per_million:
+        return None
+    return question_about(await make_plan(queue, settings, force=force), settings)
+
+
 def question_about_cost(
     what: str, *, usd: float | None, tokens: int, settings: Settings
 ) -> str | None:
