@@ -11,7 +11,13 @@ from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.measuring import measure, smallest_cosine
 from embed_pipeline.operations.requests import send_counted
-from embed_pipeline.store.quality import last_quality, probe_texts, sample_edges, save_quality
+from embed_pipeline.store.quality import (
+    last_quality,
+    probe_texts,
+    sample_both,
+    sample_edges,
+    save_quality,
+)
 
 if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
@@ -30,6 +36,13 @@ async def grade(queue: Queue, settings: Settings) -> Quality:
     quality = replace(quality, drift=await _drift(queue, settings))
     await save_quality(queue, quality)
     return await last_quality(queue, settings.model) or quality
+
+
+async def grade_sides(live: Queue, candidate: Queue, settings: Settings) -> tuple[Quality, Quality]:
+    """Compare the stored vectors of the live side, whose settings these are, with a candidate's."""
+    samples = await sample_both(live, candidate, settings.model, left_out=settings.quality_left_out)
+    before, after = (measure(settings.model, sample) for sample in samples)
+    return before, after
 
 
 async def _drift(queue: Queue, settings: Settings) -> float | None:

@@ -33,14 +33,23 @@ async def sample_edges(queue: Queue, model: str, *, left_out: Sequence[str] = ()
         return pairs, await _vectors(tx, queue, pairs.ids)
 
     pairs, rows = await queue.database.read(work)
-    edges, non_edges = pairs.placed([row["id"] for row in rows])
-    render = render_for(queue.config.shape)
-    return Sample(
-        [row["vector"] for row in rows],
-        [str(row["hash"]) for row in rows],
-        [render(row["text"]) for row in rows],
-        edges,
-        non_edges,
+    return _sample(queue, pairs, rows)
+
+
+async def sample_both(
+    live: Queue, other: Queue, model: str, *, left_out: Sequence[str] = ()
+) -> tuple[Sample, Sample]:
+    """The same edges and pairs with the vectors of two sides; only of entities that both have."""
+
+    async def work(tx: Transaction) -> tuple[_Pairs, list[dict[str, Row]]]:
+        pairs = await _pairs(tx, live, model, left_out)
+        sides = [await _vectors(tx, side, pairs.ids) for side in (live, other)]
+        return pairs, [{row["id"]: row for row in rows} for rows in sides]
+
+    pairs, sides = await live.database.read(work)
+    ids = [id_ for id_ in pairs.ids if all(id_ in rows for rows in sides)]
+    return _sample(live, pairs, [sides[0][id_] for id_ in ids]), _sample(
+        other, pairs, [sides[1][id_] for id_ in ids]
     )
 
 
@@ -88,6 +97,18 @@ class _Pairs:
         ]
         apart = [pair for pair in self.non_edges if pair[0] in place and pair[1] in place]
         return edges, [Edge(place[one], place[two]) for one, two in apart]
+
+
+def _sample(queue: Queue, pairs: _Pairs, rows: Sequence[Row]) -> Sample:
+    edges, non_edges = pairs.placed([row["id"] for row in rows])
+    render = render_for(queue.config.shape)
+    return Sample(
+        [row["vector"] for row in rows],
+        [str(row["hash"]) for row in rows],
+        [render(row["text"]) for row in rows],
+        edges,
+        non_edges,
+    )
 
 
 async def _pairs(
