@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.entity import EntityShape
     from embed_pipeline.domain.errors import (
         ConfigurationError,
+        CostError,
         CredentialsError,
         CriticalError,
         EmbeddingError,
@@ -50,6 +51,7 @@ _HOMES = {
     "domain.entity": ("EntityShape",),
     "domain.errors": (
         "ConfigurationError",
+        "CostError",
         "CredentialsError",
         "CriticalError",
         "EmbedPipelineError",
@@ -92,6 +94,7 @@ __all__ = [
     "AsyncQueue",
     "BulkReport",
     "ConfigurationError",
+    "CostError",
     "CredentialsError",
     "CriticalError",
     "DrainReport",

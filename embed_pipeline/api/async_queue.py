@@ -105,6 +105,7 @@ class AsyncQueue(Operations):
         tx: AsyncTransaction | AsyncManagedTransaction | None = None,
         priority: int = 0,
         force: bool = False,
+        accept_cost: bool = False,
     ) -> list[EnqueueOutcome]:
         """Have entities embedded, named by their keys or as jobs; one outcome each, in order.
 
@@ -112,11 +113,15 @@ class AsyncQueue(Operations):
         call, in the same transaction.
 
         Raises:
+            CostError: without ``tx``: it would cost more than EMBED_CONFIRM_USD, and
+                ``accept_cost`` is false; nothing was enqueued.
             QueueError: there is no entity with one of the keys; nothing was enqueued.
             ModelMismatchError: the queue belongs to another model.
         """
         if tx is None:
-            return await super().enqueue_many(entities, priority=priority, force=force)
+            return await super().enqueue_many(
+                entities, priority=priority, force=force, accept_cost=accept_cost
+            )
         from embed_pipeline.store.database import QueueTransaction, Transaction
         from embed_pipeline.store.enqueue import enqueueing_entities
         from embed_pipeline.store.steps import run

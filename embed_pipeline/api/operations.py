@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from uuid import uuid4
 
 from embed_pipeline.domain.audit import Operator
-from embed_pipeline.domain.errors import SchemaError
+from embed_pipeline.domain.errors import CostError, SchemaError
 from embed_pipeline.domain.job import JobFilter
 from embed_pipeline.operations.selection import jobs_for, to_retry
 
@@ -69,13 +69,24 @@ class Operations:
         )
 
     async def enqueue_many(
-        self, entities: Iterable[str | NewJob], *, priority: int = 0, force: bool = False
+        self,
+        entities: Iterable[str | NewJob],
+        *,
+        priority: int = 0,
+        force: bool = False,
+        accept_cost: bool = False,
     ) -> list[EnqueueOutcome]:
         """Enqueue in transactions of the queue's own; one outcome per entity, in order."""
-        queue = await self.checked()
+        from embed_pipeline.operations.planning import question_about_keys
+
+        queue, settings = await self.checked(), self.settings
         jobs = await jobs_for(
-            queue, list(entities), model=self.settings.model, priority=priority, force=force
+            queue, list(entities), model=settings.model, priority=priority, force=force
         )
+        if len(jobs) > 1 and not accept_cost:
+            keys = [job.entity_uid for job in jobs]
+            if question := await question_about_keys(queue, settings, keys):
+                raise CostError(f"{question} Say accept_cost=True; nothing was enqueued")
         return await queue.admin.enqueue(jobs)
 
     async def queue_status(self, *, window: timedelta = LATELY) -> QueueMetrics:

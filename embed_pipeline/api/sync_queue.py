@@ -117,6 +117,7 @@ class Queue:
         tx: Transaction | ManagedTransaction | None = None,
         priority: int = 0,
         force: bool = False,
+        accept_cost: bool = False,
     ) -> list[EnqueueOutcome]:
         """Have entities embedded, named by their keys or as jobs; see ``AsyncQueue.enqueue_many``.
 
@@ -124,7 +125,10 @@ class Queue:
         call, in the same transaction.
         """
         if tx is None:
-            return finish(self._all.enqueue_many(entities, priority=priority, force=force))
+            own = self._all.enqueue_many(
+                entities, priority=priority, force=force, accept_cost=accept_cost
+            )
+            return finish(own)
         from embed_pipeline.store.enqueue import enqueueing_entities
         from embed_pipeline.store.steps import SyncTransaction, run_sync
 

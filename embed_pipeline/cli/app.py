@@ -10,6 +10,7 @@ import typer
 
 from embed_pipeline.cli import (
     audit,
+    compare,
     cutover,
     doctor,
     drain,
@@ -221,6 +222,7 @@ for command in (
     entities.reconcile,
     plan.plan,
     quality.quality,
+    compare.compare,
     drain.drain,
     status.status,
     entities.search,

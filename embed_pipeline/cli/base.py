@@ -26,6 +26,7 @@ from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.domain.redact import printable
 
 if TYPE_CHECKING:
+    from embed_pipeline.domain.rate_window import Grant
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.connection import Driver
     from embed_pipeline.store.queue import Queue
@@ -188,6 +189,14 @@ def at(moment: datetime | None) -> str:
 def safe(text: object) -> str:
     """Somebody else's text: no markup, and nothing that moves the cursor."""
     return escape(printable(str(text)))
+
+
+def say_waiting(grant: Grant) -> None:
+    """Say that the rate limit makes a request wait, and who asked for it."""
+    from embed_pipeline.domain.holds import HOW_TO_END
+
+    why = f": {safe(grant.hold)}; {HOW_TO_END}" if grant.hold else ""
+    complaints.print(f"▸ Waiting {age(grant.wait)} for the rate limit{why}", soft_wrap=True)
 
 
 def table(*headers: str) -> Table:

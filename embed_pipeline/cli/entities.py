@@ -13,19 +13,18 @@ import typer
 from embed_pipeline.cli.base import (
     AsJson,
     Yes,
-    age,
-    complaints,
+    confirm,
     console,
     duration,
     is_screen,
     print_json,
     safe,
+    say_waiting,
     show,
     table,
     warn_about,
     with_queue,
 )
-from embed_pipeline.cli.plan import confirm_cost
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.keys import KeyValue
@@ -34,7 +33,6 @@ from embed_pipeline.operations.selection import jobs_for
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.misfits import Misfit
-    from embed_pipeline.domain.rate_window import Grant
     from embed_pipeline.domain.results import Hit
     from embed_pipeline.operations.scan import Scan
     from embed_pipeline.settings import Settings
@@ -62,7 +60,7 @@ def enqueue(
     Says per entity: created, present (there is a job already), promoted (to a higher priority)
     or revived (a finished job is opened again). One unknown key, and nothing is enqueued.
     """
-    from embed_pipeline.operations.planning import plan_for_keys
+    from embed_pipeline.operations.planning import question_about_keys
 
     wanted = list(keys or [])
     if stdin:
@@ -76,8 +74,8 @@ def enqueue(
         warn_about(settings)
         await queue.identity.check()
         jobs = await jobs_for(queue, wanted, model=settings.model, priority=priority, force=force)
-        if settings.price.usd_per_million:
-            confirm_cost(await plan_for_keys(queue, settings, wanted), settings, yes=yes)
+        if question := await question_about_keys(queue, settings, wanted):
+            confirm(question, yes=yes)
         return await queue.admin.enqueue(jobs)
 
     outcomes = with_queue(work)
@@ -164,7 +162,7 @@ def reconcile(
     those that fit are embedded again, too: all, or what --type, --model and --older-than name.
     """
     from embed_pipeline.operations.fit import find_misfits
-    from embed_pipeline.operations.planning import make_plan
+    from embed_pipeline.operations.planning import question_about_force
 
     forced = Forced(entity_type=type_, model=model, older_than=older_than)
     if forced != Forced() and not force:
@@ -172,8 +170,9 @@ def reconcile(
 
     async def work(queue: Queue, settings: Settings) -> tuple[Scan, list[Misfit]]:
         warn_about(settings)
-        if force and not dry_run and settings.price.usd_per_million:
-            confirm_cost(await make_plan(queue, settings, force=forced), settings, yes=yes)
+        meant = forced if force and not dry_run else None
+        if question := await question_about_force(queue, settings, meant):
+            confirm(question, yes=yes)
         done = await scan(
             queue,
             settings,
@@ -226,7 +225,7 @@ def search(
 
     async def work(queue: Queue, settings: Settings) -> tuple[list[Hit], dict[str, int]]:
         warn_about(settings)
-        hits = await search_for(queue, settings, text, limit=limit, on_wait=_say_waiting)
+        hits = await search_for(queue, settings, text, limit=limit, on_wait=say_waiting)
         return hits, {} if hits else await embedded_by_model(queue.database, queue.config)
 
     hits, others = with_queue(work, for_vectors=True)
@@ -246,10 +245,3 @@ def search(
         said = (safe(text or "") for text in (hit.uid, hit.type, hit.sentence))
         rows.add_row(f"{hit.score:.3f}", *said)
     show(rows)
-
-
-def _say_waiting(grant: Grant) -> None:
-    from embed_pipeline.domain.holds import HOW_TO_END
-
-    why = f": {safe(grant.hold)}; {HOW_TO_END}" if grant.hold else ""
-    complaints.print(f"▸ Waiting {age(grant.wait)} for the rate limit{why}", soft_wrap=True)

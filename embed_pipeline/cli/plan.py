@@ -12,7 +12,6 @@ from embed_pipeline.cli.base import (
     age,
     as_plain,
     at,
-    confirm,
     print_json,
     safe,
     show,
@@ -38,7 +37,8 @@ def plan(
     Reads every entity and changes none. The plan for the model that is set is kept; the next one
     says what was charged since.
     """
-    from embed_pipeline.operations.planning import make_plan, settings_for_model
+    from embed_pipeline.operations.following import settings_for_model
+    from embed_pipeline.operations.planning import make_plan
     from embed_pipeline.store.plans import last_plan, save_plan
 
     async def work(queue: Queue, settings: Settings) -> tuple[Plan, Planned | None]:
@@ -74,11 +74,3 @@ def plan_rows(made: Plan, before: Planned | None) -> Iterator[tuple[str, str]]:
         yield "Last plan", f"{at(before.at)}: {before.tokens:,} tokens planned, {charged}"
     for assumption in made.assumptions:
         yield "Assumed", assumption
-
-
-def confirm_cost(planned: Plan, settings: Settings, *, yes: bool) -> None:
-    """Ask before more is spent than EMBED_CONFIRM_USD."""
-    from embed_pipeline.operations.planning import question_about
-
-    if question := question_about(planned, settings):
-        confirm(question, yes=yes)

@@ -22,7 +22,6 @@ from embed_pipeline.defs.job_filters import cancel_jobs, restore_cancelled_jobs,
 from embed_pipeline.defs.jobs import (
     cleanup_expired_jobs,
     initialise_schema,
-    reconcile_embeddings,
     recover_stale_leases,
     release_leases_of_run,
 )
@@ -30,6 +29,7 @@ from embed_pipeline.defs.limits import clear_limits
 from embed_pipeline.defs.plan import plan_asset
 from embed_pipeline.defs.pruning import prune_old_runs
 from embed_pipeline.defs.quality import quality_asset, quality_schedule
+from embed_pipeline.defs.reconciling import reconcile_embeddings
 from embed_pipeline.defs.recovery import recovery_sensor
 from embed_pipeline.defs.resources import NothingHandedOn, resources
 from embed_pipeline.defs.schedules import cleanup_schedule, pruning_schedule, retry_schedule

@@ -23,11 +23,12 @@ from embed_pipeline.domain.errors import CutoverError
 from embed_pipeline.domain.figures import nothing_to_embed
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.models import MOCK_PREFIX, Provider
+from embed_pipeline.domain.quality import FEWEST, FLOOR, Quality
 
 LEAST_COVERAGE: Final = 99.9
 """Percent of the embeddable entities that the candidate must have embedded."""
 MOST_WORSE: Final = 0.02
-"""So much less than the live one the candidate may find of the user's own questions."""
+"""So much worse than the live one the candidate may be: in AUC, in recall of questions."""
 GRACE: Final = timedelta(hours=1)
 """Nobody must have searched the side that is to be dropped for so long."""
 LONGEST_SLUG: Final = 40
@@ -146,6 +147,8 @@ GATES: Final = {
     "cutover_index": "The vector index of the candidate is online and takes its vectors.",
     "cutover_lengths": "All vectors of the candidate are of one length.",
     "cutover_no_mock": "No vector of the candidate is a mock vector.",
+    "cutover_quality": "The vectors of the candidate follow the graph as well as those of the live "
+    f"model, within {MOST_WORSE}.",
     "cutover_questions": "The candidate answers the questions of questions.yaml as well as the "
     "live model.",
 }
@@ -194,6 +197,25 @@ def mock_gate(side: Side, report: CoverageReport | None) -> Gate:
     if is_mock or mock:
         said = f"{mock} vectors have no meaning; choose another provider than mock"
     return Gate("cutover_no_mock", not (is_mock or mock), said, {"mock": mock})
+
+
+def quality_gate(live: Quality, candidate: Quality) -> Gate:
+    """Whether the candidate's vectors follow the graph as well as the live ones, on the same edges.
+
+    Where edges say nothing, or there are too few of them, it is no gate.
+    """
+    name, before, after = "cutover_quality", live.auc, candidate.auc
+    if before is None or after is None:
+        said = (
+            f"fewer than {FEWEST} edges between entities that both have embedded: nothing is said"
+        )
+        return Gate(name, passed=True, detail=said)
+    said = f"AUC {after.value:.3f}, the live one {before.value:.3f} on the same {after.edges} edges"
+    figures = {"auc": after.value, "auc_live": before.value, "edges": after.edges}
+    if max(before.value, after.value, live.words or 0.0) < FLOOR:
+        said = f"no signal: {said}, and joined texts share no more words than others do"
+        return Gate(name, passed=True, detail=said, figures=figures)
+    return Gate(name, after.value >= before.value - MOST_WORSE, said, figures)
 
 
 def questions_gate(live: float, candidate: float, *, count: int, k: int) -> Gate:

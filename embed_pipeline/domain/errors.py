@@ -11,6 +11,7 @@
     ├── HistoryError                    1  there is no history, or a file of it is damaged
     ├── QueueError                      1
     │   ├── InvalidJobError                a key part is empty, too long or of the wrong type
+    │   ├── CostError                      it would cost more than EMBED_CONFIRM_USD
     │   ├── JobNotFoundError               no job has this id
     │   ├── TransitionRefusedError         the table of transitions does not have this move
     │   ├── ApocMissingError               the server lacks a procedure that this needs
@@ -149,6 +150,10 @@ class QueueError(EmbedPipelineError):
 
 class InvalidJobError(QueueError):
     """A part of a job's key is empty, too long or of the wrong type."""
+
+
+class CostError(QueueError):
+    """More would be spent than EMBED_CONFIRM_USD, and nobody has said that it is meant."""
 
 
 class JobNotFoundError(QueueError):

@@ -8,6 +8,7 @@
     history.drains(since="24h")
     history.coverage()
     history.failures()
+    history.similarities()
 
 All of them only read. What was exported to Parquet and what still stands in Dagster's event log
 are joined; ``docs/history.md`` lists every column with its unit.
@@ -16,6 +17,15 @@ are joined; ``docs/history.md`` lists every column with its unit.
 from embed_pipeline.history import capacity
 from embed_pipeline.history.failures import failures
 from embed_pipeline.history.retrying import retry_config
+from embed_pipeline.history.similarities import similarities
 from embed_pipeline.history.tables import coverage, drains, queue_metrics
 
-__all__ = ["capacity", "coverage", "drains", "failures", "queue_metrics", "retry_config"]
+__all__ = [
+    "capacity",
+    "coverage",
+    "drains",
+    "failures",
+    "queue_metrics",
+    "retry_config",
+    "similarities",
+]

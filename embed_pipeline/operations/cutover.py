@@ -20,6 +20,7 @@ from embed_pipeline.domain.cutover import (
     coverage_gate,
     lengths_gate,
     mock_gate,
+    quality_gate,
     why_not_to_finish,
 )
 from embed_pipeline.domain.errors import (
@@ -29,6 +30,7 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.plan import Plan as Cost
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import settings_of
+from embed_pipeline.operations.grading import grade_sides
 from embed_pipeline.operations.planning import make_plan
 from embed_pipeline.operations.questions import ask_both, read_questions
 from embed_pipeline.operations.scan import Scan
@@ -132,6 +134,10 @@ async def gates(
         lengths_gate(report, side.dimensions),
         mock_gate(side, report),
     ]
+    if is_thorough:
+        live = settings_of(settings, alias.live)
+        sides = wiring.queue_on(driver, live), queue
+        found.append(quality_gate(*await grade_sides(*sides, live)))
     if is_thorough and problem is None and (questions := read_questions()):
         found.append(await ask_both(driver, settings, alias, questions))
     return found

@@ -7,11 +7,11 @@ say is live.
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.cutover import Alias, Side
-from embed_pipeline.domain.errors import CutoverError
+from embed_pipeline.domain.errors import ConfigurationError, CutoverError
 from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings
@@ -21,6 +21,8 @@ from embed_pipeline.store.connection import Driver, connected
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.schema.state import InstallReport
+
+LENGTH_SIGN: Final = "@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,39 @@ def wanted_settings(
     if chosen is not None:
         given["EMBEDDING_PROVIDER"] = chosen
     return changed(settings, given)
+
+
+def settings_for_model(settings: Settings, named: str) -> Settings:
+    """These settings with a model by its name, or by its provider's; ``model@256`` is a length.
+
+    A price that was set is that of the model that is set, and no other's.
+
+    Raises:
+        ConfigurationError: no provider has such a model, or not of this length.
+    """
+    name, _, length = named.partition(LENGTH_SIGN)
+    if length and not length.isdecimal():
+        raise ConfigurationError(
+            f"{named!r:.100} names no model; after {LENGTH_SIGN} comes the length of its vectors, "
+            "as in text-embedding-3-small@512"
+        )
+    dimensions = int(length) if length else None
+    if name == settings.model and dimensions in (None, settings.dimensions):
+        return settings
+    if name in {provider.value for provider in Provider}:
+        wanted = wanted_settings(settings, provider=name, dimensions=dimensions)
+    else:
+        known, plain = MODELS.get(name), name.removeprefix(MOCK_PREFIX)
+        provider = Provider.MOCK if plain != name else Provider.OPENAI
+        wanted = wanted_settings(
+            settings,
+            model=plain,
+            provider=(known.provider if known else provider).value,
+            dimensions=dimensions,
+        )
+    if wanted.model == settings.model:
+        return wanted
+    return wanted.model_copy(update={"own_price": None})
 
 
 def difference(settings: Settings, alias: Alias | None) -> str | None:

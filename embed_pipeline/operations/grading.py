@@ -10,7 +10,14 @@ from embed_pipeline.domain.quality import Quality
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.measuring import measure, smallest_cosine
-from embed_pipeline.store.quality import last_quality, probe_texts, sample_edges, save_quality
+from embed_pipeline.operations.requests import send_counted
+from embed_pipeline.store.quality import (
+    last_quality,
+    probe_texts,
+    sample_both,
+    sample_edges,
+    save_quality,
+)
 
 if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
@@ -31,6 +38,13 @@ async def grade(queue: Queue, settings: Settings) -> Quality:
     return await last_quality(queue, settings.model) or quality
 
 
+async def grade_sides(live: Queue, candidate: Queue, settings: Settings) -> tuple[Quality, Quality]:
+    """Compare the stored vectors of the live side, whose settings these are, with a candidate's."""
+    samples = await sample_both(live, candidate, settings.model, left_out=settings.quality_left_out)
+    before, after = (measure(settings.model, sample) for sample in samples)
+    return before, after
+
+
 async def _drift(queue: Queue, settings: Settings) -> float | None:
     probes = await probe_texts(queue, settings.model)
     if not probes:
@@ -42,16 +56,12 @@ async def _drift(queue: Queue, settings: Settings) -> float | None:
         limiter = wiring.open_limiter(queue, settings)
         if not (await limiter.acquire(tokens=tokens)).is_granted:
             return None
-        embedded = await embedder.embed(prepared)
-        await limiter.correct(counted=tokens, charged=embedded.tokens)
-        price = settings.price.nano_usd(embedded.tokens)
-        charged = {"requests": 1, "tokens": embedded.tokens, "cost_nano_usd": price}
-        await queue.admin.count(charged)
+        vectors = await send_counted(queue, settings, embedder, limiter, prepared)
     except EmbeddingError:
         return None
     finally:
         await embedder.close()
-    anew = [numbers_of(vector) for vector in embedded.vectors]
+    anew = [numbers_of(vector) for vector in vectors]
     if [len(vector) for vector in anew] != [len(vector) for _, vector in probes]:
         return None
     return smallest_cosine([vector for _, vector in probes], anew)

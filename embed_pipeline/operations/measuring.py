@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from embed_pipeline.domain.comparison import Answered, K, Question
 from embed_pipeline.domain.quality import FEWEST, ODD_LENGTH, SAME, Auc, Edge, Quality, Sample
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
@@ -29,7 +30,7 @@ def measure(model: str, sample: Sample) -> Quality:
         return Quality(model, None, vectors=len(vectors))
     matrix = np.asarray(vectors, dtype=float)
     lengths = np.linalg.norm(matrix, axis=1)
-    units = matrix / np.where(lengths == 0, 1, lengths)[:, None]
+    units = _units(vectors)
     near, far = _cosines(units, edges), _cosines(units, non_edges)
     words = [frozenset(re.findall(r"\w+", text.casefold())) for text in sample.texts]
     by_type: dict[str, list[float]] = {}
@@ -51,6 +52,42 @@ def measure(model: str, sample: Sample) -> Quality:
         duplicates=duplicates,
         hub=hub,
     )
+
+
+def cosines_of(vectors: Sequence[Sequence[float]], pairs: Sequence[Edge]) -> list[float]:
+    """How near the two of each pair are."""
+    return _cosines(_units(vectors), pairs) if pairs else []
+
+
+def answered(
+    asked: Sequence[Sequence[float]],
+    texts: Sequence[Sequence[float]],
+    questions: Sequence[Question],
+) -> Answered:
+    """How near the answers of questions are, by the vectors of both.
+
+    Of several answers the nearest counts; what a question names is neither answer nor rival.
+    """
+    cosines = _units(asked) @ _units(texts).T
+    values: list[float] = []
+    among: list[bool] = []
+    for row, question in zip(cosines, questions, strict=True):
+        answers = sorted(question.answers)
+        apart = answers if question.named is None else [*answers, question.named]
+        rivals = np.delete(row, apart)
+        nearest = row[answers].max()
+        values.append(float((rivals < nearest).mean() + 0.5 * (rivals == nearest).mean()))
+        among.append(bool((rivals > nearest).sum() < K))
+    value = float(np.mean(values))
+    margin = 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5
+    auc = Auc(value, max(0.0, value - margin), min(1.0, value + margin), len(values))
+    return Answered(auc, float(np.mean(among)))
+
+
+def _units(vectors: Sequence[Sequence[float]]) -> Matrix:
+    matrix = np.asarray(vectors, dtype=float)
+    lengths = np.linalg.norm(matrix, axis=1)
+    return matrix / np.where(lengths == 0, 1, lengths)[:, None]
 
 
 def smallest_cosine(stored: Sequence[Sequence[float]], anew: Sequence[Sequence[float]]) -> float:

@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from embed_pipeline.domain.budget import Unit
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.embedding import RequestLimits
-from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
+from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.plan import Pace, Packing, Plan
 from embed_pipeline.domain.text import render_for
 from embed_pipeline.operations import wiring
@@ -28,22 +29,6 @@ NO_RETRIES: Final = "nothing fails and nothing changes meanwhile"
 ESTIMATED: Final = (
     "tokens are counted as OpenAI's models do; another server may count otherwise and charge so"
 )
-
-
-def settings_for_model(settings: Settings, model: str) -> Settings:
-    """These settings with another model, and the provider that has it."""
-    if model == settings.model:
-        return settings
-    known = MODELS.get(model)
-    provider = known.provider if known else Provider.OPENAI
-    if model.startswith(MOCK_PREFIX):
-        provider = Provider.MOCK
-    changed = {
-        "embedding_provider": provider.value,
-        "chosen_model": model.removeprefix(MOCK_PREFIX),
-        "chosen_dimensions": None,
-    }
-    return settings.model_copy(update=changed)
 
 
 def token_counter(settings: Settings) -> Callable[[Mapping[str, Any]], int]:
@@ -73,7 +58,7 @@ async def make_plan(
         measure=token_counter(settings),
     )
     reconciler = Neo4jReconciler(queue.database, config, settings.model)
-    packing = Packing(_request_limits(settings))
+    packing = Packing(request_limits(settings))
     kinds: Counter[Coverage] = Counter()
     entities, cursor = 0, ""
     while cursor is not None:
@@ -87,7 +72,7 @@ async def make_plan(
 
 async def plan_for_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -> Plan:
     """Count what the entities with these keys take at most."""
-    measure, packing = token_counter(settings), Packing(_request_limits(settings))
+    measure, packing = token_counter(settings), Packing(request_limits(settings))
     longest = RequestLimits().characters
     for start in range(0, len(keys), PAGE):
         page = sorted(set(keys[start : start + PAGE]))
@@ -105,15 +90,41 @@ async def plan_for_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -
 
 def question_about(plan: Plan, settings: Settings) -> str | None:
     """What to ask before so much is spent; None up to EMBED_CONFIRM_USD."""
-    if plan.usd is None or plan.usd <= settings.confirm_usd:
+    what = f"Embedding {plan.texts} texts with {plan.model}"
+    return question_about_cost(what, usd=plan.usd, tokens=plan.tokens, settings=settings)
+
+
+async def question_about_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -> str | None:
+    """What to ask before entities are enqueued; reads them only where it could cost so much."""
+    most = settings.price.usd(len(keys) * RequestLimits().tokens_per_input) or 0.0
+    if most <= settings.confirm_usd:
+        return None
+    return question_about(await plan_for_keys(queue, settings, keys), settings)
+
+
+async def question_about_force(
+    queue: Queue, settings: Settings, force: Forced | None
+) -> str | None:
+    """What to ask before entities that fit are embedded again."""
+    if force is None or not settings.price.usd_per_million:
+        return None
+    return question_about(await make_plan(queue, settings, force=force), settings)
+
+
+def question_about_cost(
+    what: str, *, usd: float | None, tokens: int, settings: Settings
+) -> str | None:
+    """The same for anything that has a price."""
+    if usd is None or usd <= settings.confirm_usd:
         return None
     return (
-        f"Embedding {plan.texts} texts with {plan.model} costs up to {plan.cost} "
-        f"({plan.tokens:,} tokens), more than EMBED_CONFIRM_USD, {settings.confirm_usd:g}. Go on?"
+        f"{what} costs up to {Unit.USD.shown(usd)} ({tokens:,} tokens), more than "
+        f"EMBED_CONFIRM_USD, {settings.confirm_usd:g}. Go on?"
     )
 
 
-def _request_limits(settings: Settings) -> RequestLimits:
+def request_limits(settings: Settings) -> RequestLimits:
+    """How much one request to the provider of these settings may hold."""
     limits = RequestLimits.for_dimensions(settings.dimensions)
     if settings.provider is Provider.LOCAL:
         from embed_pipeline.embedding.local import SENTENCE_TOKENS

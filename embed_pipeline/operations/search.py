@@ -1,27 +1,21 @@
 """From a question to the entities nearest in meaning: the one way for every door."""
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Final
 
-from embed_pipeline.domain.errors import BudgetSpentError, CutoverError, EmbeddingError
+from embed_pipeline.domain.errors import CutoverError, EmbeddingError
 from embed_pipeline.domain.ports import Embedder, RateLimiter
-from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import Hit
 from embed_pipeline.domain.text import nearest_sentence, sentence_by_words, sentences_of
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import Following, read_live
+from embed_pipeline.operations.requests import OnWait, wait_for_grant
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.search import search_entities
 from embed_pipeline.worker.batching import judge_answer
-from embed_pipeline.worker.processing import LOOK_AGAIN
 
-OnWait = Callable[[Grant], None]
-"""Is told each time the rate limit makes the question wait."""
 MOST_HITS: Final = 1_000
 FLIPS: Final = 5
 """So often a question is embedded again for a flip in between."""
@@ -95,11 +89,7 @@ async def _embedded(
 ) -> Vector:
     """Embed one text; it counts against the limit that all workers share."""
     prepared = embedder.prepare(text)
-    while not (grant := await limiter.acquire(tokens=prepared.tokens)).is_granted:
-        if grant.budget is not None:
-            raise BudgetSpentError(str(grant.budget))
-        on_wait(grant)
-        await asyncio.sleep(min(grant.wait, LOOK_AGAIN) / timedelta(seconds=1))
+    await wait_for_grant(limiter, tokens=prepared.tokens, on_wait=on_wait)
     vectors = (await embedder.embed([prepared])).vectors
     [answer] = judge_answer(vectors, expected=1, dimensions=embedder.dimensions)
     if isinstance(answer, EmbeddingError):

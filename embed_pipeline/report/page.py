@@ -9,17 +9,23 @@ from jinja2 import Environment, StrictUndefined
 
 from embed_pipeline.report.answers import answers
 from embed_pipeline.report.charts import bars, line_chart
-from embed_pipeline.report.source import History, completed, rise
+from embed_pipeline.report.source import History, completed, latest, rise
 from embed_pipeline.report.words import at, plain
 
 MOST_ROWS: Final = 15
 MINUTES_PER_HOUR: Final = 60
+QUALITY: Final = "quality_auc"
 CHARTS: Final = (
     ("Jobs waiting and in work", {"waiting": "pending", "in work": "processing"}, 1.0),
     ("Age of the oldest waiting job, minutes", {"minutes": "oldest_pending_seconds"}, 1 / 60),
     ("Completed jobs per hour", {"per hour": "throughput_per_minute"}, MINUTES_PER_HOUR),
     ("Failed jobs", {"failed": "failed"}, 1.0),
     ("Coverage, percent of the entities", {"current": "coverage_percent"}, 1.0),
+    (
+        "Quality of the vectors, percent of the edges that are nearer than other pairs",
+        {"measured": QUALITY, "at least": "quality_auc_low", "at most": "quality_auc_high"},
+        100.0,
+    ),
 )
 """Title, figures by their names in the legend, and what they are multiplied with."""
 FAILURE: Final = ("category", "count", "example_error", "example_job", "last_seen")
@@ -49,6 +55,8 @@ def _charts(metrics: pd.DataFrame) -> Iterator[dict[str, str]]:
     if metrics.empty:
         return
     for title, columns, factor in CHARTS:
+        if QUALITY in columns.values() and not latest(metrics, QUALITY):
+            continue  # Not measured: there is nothing to show, and nothing wrong.
         series = {
             name: metrics[column] * factor for name, column in columns.items() if column in metrics
         }

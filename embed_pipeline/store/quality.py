@@ -3,11 +3,13 @@
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.keys import uid_of
 from embed_pipeline.domain.quality import PAIRS, PROBES, REMEMBERED, Auc, Edge, Quality, Sample
-from embed_pipeline.domain.text import LONGEST_TEXT, render_for
+from embed_pipeline.domain.text import LONGEST_TEXT, render_for, share_of
 from embed_pipeline.store.cypher import quality as cypher
 from embed_pipeline.store.database import Transaction, fetch, fetch_one, moment
 from embed_pipeline.store.load import ANY_LENGTH
@@ -25,39 +27,106 @@ Row = Mapping[str, Any]
 
 async def sample_edges(queue: Queue, model: str, *, left_out: Sequence[str] = ()) -> Sample:
     """Edges between embedded entities, pairs without one, and their vectors; changes nothing."""
-    shape = queue.config.shape
 
-    async def work(tx: Transaction) -> tuple[list[Row], list[tuple[str, str]], list[Row]]:
-        total = (await fetch_one(tx, cypher.COUNT_RELATIONSHIPS))["edges"]
-        edges = await fetch(
-            tx,
-            for_shape(cypher.SAMPLE_EDGES, shape),
-            share=min(1.0, SPARE * PAIRS / max(1, total)),
-            pairs=PAIRS,
-            model=model,
-            left_out=list(left_out),
-        )
-        drawn = _drawn(edges)
-        joined = await fetch(tx, cypher.JOINED, pairs=[list(pair) for pair in drawn])
-        apart = set(drawn) - {(pair[0], pair[1]) for pair in (row["pair"] for row in joined)}
-        non_edges = [pair for pair in drawn if pair in apart][: len(edges)]
-        ids = sorted({row[side] for row in edges for side in ("start", "end")})
-        return [*edges], non_edges, await _vectors(tx, queue, ids)
+    async def work(tx: Transaction) -> tuple[_Pairs, list[Row]]:
+        pairs = await _pairs(tx, queue, model, left_out)
+        return pairs, await _vectors(tx, queue, pairs.ids)
 
-    edges, non_edges, rows = await queue.database.read(work)
-    place = {row["id"]: number for number, row in enumerate(rows)}
-    render = render_for(shape)
+    pairs, rows = await queue.database.read(work)
+    return _sample(queue, pairs, rows)
+
+
+async def sample_both(
+    live: Queue, other: Queue, model: str, *, left_out: Sequence[str] = ()
+) -> tuple[Sample, Sample]:
+    """The same edges and pairs with the vectors of two sides; only of entities that both have."""
+
+    async def work(tx: Transaction) -> tuple[_Pairs, list[dict[str, Row]]]:
+        pairs = await _pairs(tx, live, model, left_out)
+        sides = [await _vectors(tx, side, pairs.ids) for side in (live, other)]
+        return pairs, [{row["id"]: row for row in rows} for rows in sides]
+
+    pairs, sides = await live.database.read(work)
+    ids = [id_ for id_ in pairs.ids if all(id_ in rows for rows in sides)]
+    return _sample(live, pairs, [sides[0][id_] for id_ in ids]), _sample(
+        other, pairs, [sides[1][id_] for id_ in ids]
+    )
+
+
+async def sample_texts(
+    queue: Queue, shapes: Sequence[EntityShape], *, left_out: Sequence[str] = ()
+) -> tuple[list[str], list[list[str]], list[Edge], list[Edge]]:
+    """The same of all current entities, embedded or not: keys, texts for each shape, edges, pairs.
+
+    Entities without a text in one of the shapes are left out.
+    """
+
+    async def work(tx: Transaction) -> tuple[_Pairs, list[dict[str, Row]]]:
+        pairs = await _pairs(tx, queue, None, left_out)
+        return pairs, [await _texts(tx, shape, pairs.ids) for shape in shapes]
+
+    pairs, read = await queue.database.read(work)
+    rendered = [
+        {id_: render_for(shape)(row["text"]) for id_, row in rows.items()}
+        for shape, rows in zip(shapes, read, strict=True)
+    ]
+    ids = [id_ for id_ in pairs.ids if all(texts.get(id_, "").strip() for texts in rendered)]
+    edges, non_edges = pairs.placed(ids)
+    keys = [str(uid_of(read[0][id_]["key"])) for id_ in ids]
+    return keys, [[texts[id_] for id_ in ids] for texts in rendered], edges, non_edges
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Edges and pairs without one, by the ids of their nodes."""
+
+    edges: Sequence[Row]
+    non_edges: Sequence[tuple[str, str]]
+
+    @property
+    def ids(self) -> list[str]:
+        return sorted({row[side] for row in self.edges for side in ("start", "end")})
+
+    def placed(self, ids: Sequence[str]) -> tuple[list[Edge], list[Edge]]:
+        """Those between nodes that are among ``ids``, by their places there."""
+        place = {id_: number for number, id_ in enumerate(ids)}
+        edges = [
+            Edge(place[row["start"]], place[row["end"]], row["type"])
+            for row in self.edges
+            if row["start"] in place and row["end"] in place
+        ]
+        apart = [pair for pair in self.non_edges if pair[0] in place and pair[1] in place]
+        return edges, [Edge(place[one], place[two]) for one, two in apart]
+
+
+def _sample(queue: Queue, pairs: _Pairs, rows: Sequence[Row]) -> Sample:
+    edges, non_edges = pairs.placed([row["id"] for row in rows])
+    render = render_for(queue.config.shape)
     return Sample(
         [row["vector"] for row in rows],
         [str(row["hash"]) for row in rows],
         [render(row["text"]) for row in rows],
-        [
-            Edge(place[row["start"]], place[row["end"]], row["type"])
-            for row in edges
-            if row["start"] in place and row["end"] in place
-        ],
-        [Edge(place[one], place[two]) for one, two in non_edges if one in place and two in place],
+        edges,
+        non_edges,
     )
+
+
+async def _pairs(
+    tx: Transaction, queue: Queue, model: str | None, left_out: Sequence[str]
+) -> _Pairs:
+    total = (await fetch_one(tx, cypher.COUNT_RELATIONSHIPS))["edges"]
+    edges = await fetch(
+        tx,
+        for_shape(cypher.SAMPLE_EDGES, queue.config.shape),
+        share=min(1.0, SPARE * PAIRS / max(1, total)),
+        pairs=PAIRS,
+        model=model,
+        left_out=list(left_out),
+    )
+    drawn = _drawn(edges)
+    joined = await fetch(tx, cypher.JOINED, pairs=[list(pair) for pair in drawn])
+    apart = set(drawn) - {(pair[0], pair[1]) for pair in (row["pair"] for row in joined)}
+    return _Pairs(edges, [pair for pair in drawn if pair in apart][: len(edges)])
 
 
 def _drawn(edges: Sequence[Row]) -> list[tuple[str, str]]:
@@ -76,6 +145,13 @@ async def _vectors(tx: Transaction, queue: Queue, ids: list[str]) -> list[Row]:
     lengths = [len(row["vector"]) for row in rows]
     usual = max(set(lengths), key=lengths.count, default=0)
     return [row.data() for row in rows if len(row["vector"]) == usual]
+
+
+async def _texts(tx: Transaction, shape: EntityShape, ids: list[str]) -> dict[str, Row]:
+    most = min(LONGEST_TEXT, share_of(len(ids)))
+    statement = for_shape(cypher.READ_TEXTS, shape)
+    rows = await fetch(tx, statement, ids=ids, longest=ANY_LENGTH, most=most)
+    return {row["id"]: row for row in rows}
 
 
 async def probe_texts(queue: Queue, model: str) -> list[tuple[str, list[float]]]:

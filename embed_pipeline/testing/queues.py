@@ -82,6 +82,7 @@ class InMemoryOperations(Operations):
         tx: object = None,
         priority: int = 0,
         force: bool = False,
+        accept_cost: bool = False,
     ) -> list[EnqueueOutcome]:
         """Enqueue; a transaction is taken, but nothing here is rolled back with it."""
         from embed_pipeline.store.enqueue import in_place_of_keys
@@ -223,6 +224,7 @@ class InMemoryQueue(Queue):
         tx: Any = None,
         priority: int = 0,
         force: bool = False,
+        accept_cost: bool = False,
     ) -> list[EnqueueOutcome]:
         """Enqueue; a transaction is taken, but nothing here is rolled back with it."""
         return super().enqueue_many(entities, priority=priority, force=force)

@@ -1,12 +1,15 @@
 """Which texts go into which request."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from embed_pipeline.domain.embedding import PreparedText, RequestLimits
 from embed_pipeline.domain.errors import CriticalError, EmbeddingError, TransientError
 from embed_pipeline.domain.job import LeasedJob
 from embed_pipeline.domain.vector import Vector, can_be_found, dimensions_of
+
+Packed = TypeVar("Packed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +21,26 @@ class Item:
     text_hash: str
 
 
-def pack(items: Iterable[Item], limits: RequestLimits) -> list[list[Item]]:
+def pack(
+    items: Iterable[Packed], limits: RequestLimits, text_of: Callable[[Packed], PreparedText]
+) -> list[list[Packed]]:
     """Fill requests in order; a text that is too large for any request goes alone."""
-    requests: list[list[Item]] = []
+    requests: list[list[Packed]] = []
     tokens = characters = 0
     for item in items:
+        text = text_of(item)
         is_full = (
             not requests
             or len(requests[-1]) >= limits.inputs
-            or tokens + item.text.tokens > limits.tokens
-            or characters + len(item.text.text) > limits.characters
+            or tokens + text.tokens > limits.tokens
+            or characters + len(text.text) > limits.characters
         )
         if is_full:
             requests.append([])
             tokens = characters = 0
         requests[-1].append(item)
-        tokens += item.text.tokens
-        characters += len(item.text.text)
+        tokens += text.tokens
+        characters += len(text.text)
     return requests
 
 

@@ -278,7 +278,8 @@ class Intake:
             known = [item for item in known if item.leased.lease not in forced]
         self._report.cache_hits += len(known)
         copied = {id(item) for item in known}
-        requests = pack((item for item in items if id(item) not in copied), self._limits)
+        asked = (item for item in items if id(item) not in copied)
+        requests = pack(asked, self._limits, lambda item: item.text)
         self._note_sizes(requests)
         return Batch(
             requests=requests,

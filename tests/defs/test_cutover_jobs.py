@@ -61,7 +61,7 @@ async def test_m99_m100_m102_the_steps_of_a_cutover_are_jobs(
     refused = problem(await embedded.run("cutover_go"))
     tick = await sensor("embed_backlog").tick()
 
-    assert "1 of 4 gates are red: cutover_coverage: 0.00 % of 2 entities" in refused
+    assert "1 of 5 gates are red: cutover_coverage: 0.00 % of 2 entities" in refused
     assert checks_of(embedded.instance, "cutover_coverage") == [False]
     [request] = tick.run_requests
     assert request.tags["embed_pipeline/queue"] == started["queue"]

@@ -44,6 +44,7 @@ FIELDS = {
         "entity_type": "String",
         "model": "String",
         "older_than_days": "Float",
+        "accept_cost": "Bool",
     },
     "initialise_schema": {"change_model": "Bool"},
     "pause_queue": {},

@@ -305,3 +305,22 @@ async def test_a_server_that_is_gone_is_one_clear_error(
 
     assert "127.0.0.1:9" in said
     assert "Traceback" not in said
+
+
+async def test_embedding_all_again_fails_until_somebody_accepts_what_it_costs(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEDDING_PRICE_USD_PER_MILLION", "1000000")
+    await deployment.queue.put_entity("ada")
+    figures(await deployment.run("initialise_schema"))
+
+    refused = await deployment.run("reconcile_embeddings", {"force": True})
+    looked = await deployment.run("reconcile_embeddings", {"force": True, "dry_run": True})
+    jobs_before = await deployment.queue.admin.counts()
+    accepted = await deployment.run("reconcile_embeddings", {"force": True, "accept_cost": True})
+
+    assert not refused.success
+    assert "EMBED_CONFIRM_USD, 1. Go on? Set accept_cost to true" in problem(refused)
+    assert looked.success
+    assert sum(jobs_before.values()) == 0
+    assert figures(accepted)["enqueued_created"] == 1

@@ -15,10 +15,13 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.figures import queue_figures
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
+from embed_pipeline.domain.quality import Auc, Quality
+from embed_pipeline.domain.quality_check import overall_figures
 from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.frames import frame_of
 from embed_pipeline.history.records import Record
 from embed_pipeline.history.tables import DRAINS, METRICS, Table
+from embed_pipeline.settings import load_settings
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.conftest import TestServer
 from tests.support.project import ROOT, make_project
@@ -28,7 +31,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONGEST_CELL = 12
 YESTERDAY = datetime.combine(datetime.now(UTC), time(), UTC) - timedelta(days=1)
 READINGS = 24 * 12
-PLOTS = {"capacity": 3, "failure_review": 2, "queue_health": 6}
+PLOTS = {"capacity": 3, "failure_review": 2, "quality": 4, "queue_health": 6}
+MEASURED = Quality("model", Auc(0.85, 0.82, 0.88, edges=400), words=0.7)
 NOTHING_YET = "holds no history of Dagster; start Dagster there once"
 CLOSED_PORT = "bolt://127.0.0.1:1"
 
@@ -40,7 +44,7 @@ def name_of(path: Path) -> str:
 def figures(number: int) -> dict[str, Any]:
     """One of the readings of a day on which a backlog is worked off, and some jobs fail."""
     pending, failed = max(0, 20_000 - 100 * number), number // 50
-    return queue_figures(
+    told = queue_figures(
         QueueMetrics(
             at=YESTERDAY + number * timedelta(minutes=5),
             counts={
@@ -67,6 +71,7 @@ def figures(number: int) -> dict[str, Any]:
             state=QueueState(Breaker()),
         )
     )
+    return told | overall_figures(MEASURED)
 
 
 def drain(number: int) -> dict[str, Any]:
@@ -119,6 +124,16 @@ async def folder_with_history(
     monkeypatch.setenv("EMBED_HISTORY_PATH", str(archive.root))
     for name, value in neo4j_server.environment.items():
         monkeypatch.setenv(name, value)
+    await queue.run(
+        "UNWIND range(0, 39) AS n CREATE (:Entity {name: 'v' + n, entityType: 't', version: 1,"
+        " observations: ['text'], embedding: [1.0, n / 40.0], embedding_model: $model,"
+        " embedding_hash: 'h' + n})",
+        model=load_settings().model,
+    )
+    await queue.run(
+        "UNWIND range(0, 38) AS n MATCH (a:Entity {name: 'v' + n})"
+        " MATCH (b:Entity {name: 'v' + (n + 1)}) CREATE (a)-[:NEAR]->(b)"
+    )
     messages = ("400 too long: 9120 tokens", "400 too long: 8200 tokens", "422 not a text")
     leased = await queue.leased("ada", "grace", "alan")
     for item, message in zip(leased, messages, strict=True):
@@ -148,7 +163,7 @@ def plots(notebook: nbformat.NotebookNode) -> int:
     return sum("image/png" in output.get("data", {}) for output in outputs(notebook))
 
 
-def test_the_notebooks_are_the_three_that_are_described() -> None:
+def test_the_notebooks_are_those_that_are_described() -> None:
     described = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
 
     assert {path.stem for path in NOTEBOOKS} == set(PLOTS)
@@ -189,6 +204,8 @@ async def test_run_on_a_history(folder_with_history: Path) -> None:
     assert 'categories: ["PERMANENT"]' in said["failure_review"]
     assert "jobs_per_request=50.1" in said["capacity"]
     assert "predicted_seconds" in said["capacity"]
+    assert "NEAR" in said["quality"]
+    assert "pairs without an edge" in said["quality"]
 
 
 async def test_run_where_there_is_no_history_yet(folder: Path) -> None:
@@ -200,4 +217,5 @@ async def test_run_where_there_is_no_history_yet(folder: Path) -> None:
     assert [name for name in said if NOTHING_YET not in said[name]] == []
     assert "Nothing to read: Cannot reach Neo4j at 127.0.0.1:1;" in said["failure_review"]
     assert "Nothing to retry." in said["failure_review"]
+    assert "Cosines: nothing to draw yet." in said["quality"]
     assert "nothing to draw yet" in said["queue_health"]

@@ -14,6 +14,7 @@ from neo4j import AsyncDriver, AsyncGraphDatabase, Driver, GraphDatabase
 from embed_pipeline import (
     AsyncQueue,
     ConfigurationError,
+    CostError,
     Embedding,
     EnqueueOutcome,
     EntityShape,
@@ -115,6 +116,23 @@ async def test_m132_an_entity_and_its_job_commit_together_or_not_at_all(program:
     assert (job.entity_uid, job.model, job.status) == ("kept", "mock-door", JobStatus.PENDING)
     assert job.text_hash is not None
     assert len(await program.run("MATCH (a:Post) RETURN a")) == 1
+
+
+async def test_what_costs_much_is_enqueued_only_if_it_is_meant(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEDDING_PRICE_USD_PER_MILLION", "1000000")
+    program.queue = program.open(EMBEDDING)
+    for slug in ("ada", "grace"):
+        await program.run(WRITE, slug=slug, body="text")
+
+    with pytest.raises(CostError, match=r"EMBED_CONFIRM_USD, 1\. .*accept_cost=True"):
+        await program.call("enqueue_many", ["ada", "grace"])
+    nothing = await counts(program)
+    outcomes = await program.call("enqueue_many", ["ada", "grace"], accept_cost=True)
+
+    assert nothing == {}
+    assert outcomes == [EnqueueOutcome.CREATED] * 2
 
 
 async def test_m132_a_program_works_looks_and_acts(program: Program) -> None:

@@ -11,6 +11,7 @@ from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.embedding.tokens import prepare
 from embed_pipeline.operations import planning
+from embed_pipeline.operations.following import settings_for_model
 from embed_pipeline.operations.measuring import measure
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.plans import last_plan, save_plan
@@ -91,15 +92,13 @@ async def test_m107_a_plan_for_a_model_that_is_not_set_and_for_all_again(
     settings = settings_for()
     await pages_of(queue.queue.reconciler(MODEL), limit=100)
     await queue.drained()
-    large = planning.settings_for_model(
+    large = settings_for_model(
         settings_for(EMBEDDING_PRICE_USD_PER_MILLION=None), "text-embedding-3-large"
     )
 
     other = await planning.make_plan(queue.queue, large)
     again = await planning.make_plan(queue.queue, settings, force=Forced())
-    local = await planning.make_plan(
-        queue.queue, planning.settings_for_model(settings, "wordllama-256")
-    )
+    local = await planning.make_plan(queue.queue, settings_for_model(settings, "wordllama-256"))
 
     assert (other.model, other.kinds) == ("text-embedding-3-large", {"wrong_model": 20})
     assert other.price.usd_per_million == 0.13

@@ -13,12 +13,14 @@ from embed_pipeline.domain.cutover import (
     coverage_gate,
     lengths_gate,
     mock_gate,
+    quality_gate,
     questions_gate,
     queue_for,
     slug_of,
     why_not_to_finish,
 )
 from embed_pipeline.domain.errors import CutoverError
+from embed_pipeline.domain.quality import Auc, Quality
 from embed_pipeline.domain.queue_name import checked_queue_name
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -95,3 +97,28 @@ def test_another_identity_has_other_names() -> None:
     assert queue_for("default", OLD.identity) != queue_for("default", other)
     assert queue_for("default", OLD.identity) != queue_for("acme", OLD.identity)
     assert checked_queue_name(queue_for("a" * 31, OLD.identity))
+
+
+@pytest.mark.parametrize(
+    ("live", "candidate", "words", "passed"),
+    [
+        (0.85, 0.83, 0.7, True),
+        (0.85, 0.82, 0.7, False),
+        (0.55, 0.51, 0.5, True),
+        (0.55, 0.51, 0.7, False),
+        (0.85, None, 0.7, True),
+    ],
+)
+def test_m100_m113_quality_may_be_a_little_worse_and_is_no_gate_without_a_signal(
+    live: float, candidate: float | None, words: float, passed: bool
+) -> None:
+    before, after = (
+        Quality("m", None if value is None else Auc(value, value, value, 400), words=words)
+        for value in (live, candidate)
+    )
+
+    gate = quality_gate(before, after)
+
+    assert gate.passed is passed
+    assert ("nothing is said" in gate.detail) == (candidate is None)
+    assert ("no signal" in gate.detail) == (words < 0.6)

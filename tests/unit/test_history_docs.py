@@ -11,6 +11,7 @@ from embed_pipeline.domain.figures import coverage_figures, queue_figures
 from embed_pipeline.domain.quality import Auc, Quality
 from embed_pipeline.domain.quality_check import overall_figures
 from embed_pipeline.history.failures import Kind
+from embed_pipeline.history.similarities import COLUMNS as SIMILARITIES
 from embed_pipeline.history.tables import DRAIN_COLUMNS
 from embed_pipeline.worker.report import DrainReport
 from tests.support.project import ROOT
@@ -26,6 +27,7 @@ COLUMNS = {
         "run_id",
     },
     "failures": {field.name for field in fields(Kind)},
+    "similarities": {*SIMILARITIES},
 }
 
 

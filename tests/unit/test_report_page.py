@@ -181,3 +181,10 @@ def test_a_chart_without_values_says_so() -> None:
 )
 def test_a_length_of_time_in_words(length: timedelta, words: str) -> None:
     assert span(length) == words
+
+
+def test_the_quality_of_the_vectors_is_drawn_where_it_was_measured() -> None:
+    measured = CALM | {"quality_auc": 0.85, "quality_auc_low": 0.82, "quality_auc_high": 0.88}
+
+    assert "Quality of the vectors" in render(history(readings(CALM, measured)))
+    assert "Quality of the vectors" not in render(history(readings(CALM, CALM)))

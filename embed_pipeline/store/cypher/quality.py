@@ -10,12 +10,13 @@ MATCH (start:%label%)-[edge]->(end:%label%)
 WHERE rand() < $share AND start <> end
   AND NOT type(edge) IN $left_out AND NOT coalesce(edge.relationType, '') IN $left_out
   AND start.%valid_to% IS NULL AND end.%valid_to% IS NULL
-  AND start.%vector_model% = $model AND end.%vector_model% = $model
+  AND ($model IS NULL OR start.%vector_model% = $model AND end.%vector_model% = $model)
 WITH start, end, edge ORDER BY rand() LIMIT $pairs
 RETURN elementId(start) AS start, elementId(end) AS end,
   toString(coalesce(edge.relationType, type(edge))) AS type
 """
-"""Some of the edges between entities that the model has embedded; reads no vector."""
+"""Some of the edges between entities that the model has embedded, or, without one, between any;
+reads no vector."""
 
 JOINED: Final[LiteralString] = """
 UNWIND $pairs AS pair
@@ -32,6 +33,13 @@ WITH entity, entity {%text%} AS text
 WITH entity, text, %size% AS size
 RETURN elementId(entity) AS id, entity.%vector% AS vector, entity.%vector_hash% AS hash,
   %readable% AS text
+"""
+
+READ_TEXTS: Final[LiteralString] = """
+MATCH (entity) WHERE elementId(entity) IN $ids AND entity.%key% IS NOT NULL
+WITH entity, entity {%text%} AS text
+WITH entity, text, %size% AS size
+RETURN elementId(entity) AS id, entity.%key% AS key, %readable% AS text
 """
 
 PROBES: Final[LiteralString] = """

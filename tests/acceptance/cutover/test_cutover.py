@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.domain.cutover import Phase
+from embed_pipeline.domain.cutover import Alias, Gate, Phase
 from embed_pipeline.domain.errors import CutoverError
 from embed_pipeline.operations import cutover
 from embed_pipeline.operations.following import wanted_settings
@@ -22,6 +22,13 @@ from tests.acceptance.cutover.conftest import (
 )
 
 AT_ONCE = timedelta(0)
+NEAR_IN_A_CIRCLE = """
+MATCH (e:Entity)
+WITH e, toFloat(substring(e.name, 1)) * 2 * pi() / 100 AS angle
+CALL db.create.setNodeVectorProperty(
+  e, $name, [cos(angle), sin(angle)] + [i IN range(3, $length) | 0.0])
+"""
+"""Vectors whose neighbours are those of the numbers in the names."""
 
 
 async def properties_of(deployment: Deployment) -> set[str]:
@@ -70,14 +77,14 @@ async def test_m99_both_sides_share_the_rate_limit(deployment: Deployment) -> No
 async def test_m100_go_refuses_while_a_gate_is_red_and_names_it(deployment: Deployment) -> None:
     await deployment.start()
 
-    with pytest.raises(CutoverError, match=r"1 of 4 gates are red: cutover_coverage: 0\.00 %"):
+    with pytest.raises(CutoverError, match=r"1 of 5 gates are red: cutover_coverage: 0\.00 %"):
         await cutover.go(deployment.driver, deployment.settings)
 
     assert (await deployment.alias()).epoch == 1
     await deployment.embed()
     alias, gates = await cutover.go(deployment.driver, deployment.settings)
     assert (alias.live.model, alias.phase, alias.epoch) == (NEW, Phase.LIVE, 2)
-    assert [gate.passed for gate in gates] == [True] * 4
+    assert [gate.passed for gate in gates] == [True] * 5
     assert gates[0].figures["embedded"] == ENTITIES
 
 
@@ -108,6 +115,38 @@ async def test_m100_vectors_of_other_lengths_do_not_go_live(deployment: Deployme
 
     red = {gate.name: gate.detail for gate in gates if not gate.passed}
     assert red["cutover_lengths"] == f"1 of 2 instead of {NEW_LENGTH}"
+
+
+async def test_m100_vectors_that_follow_the_graph_worse_do_not_go_live(
+    deployment: Deployment,
+) -> None:
+    """Joined entities are neighbours in the vectors of the live side, and of the other if told."""
+    await deployment.put(100)
+    await deployment.embed()
+    alias = await deployment.filled()
+    assert alias.other is not None
+    await deployment.graph.run(
+        "UNWIND range(0, 99) AS n UNWIND [1, 2] AS step MATCH (a:Entity {name: 'e' + n})"
+        " MATCH (b:Entity {name: 'e' + ((n + step) % 100)}) CREATE (a)-[:NEAR]->(b)"
+    )
+    await deployment.graph.run(NEAR_IN_A_CIRCLE, name=alias.live.vector, length=OLD_LENGTH)
+
+    red = await quality_gate_of(deployment, alias)
+    await deployment.graph.run(NEAR_IN_A_CIRCLE, name=alias.other.vector, length=NEW_LENGTH)
+    green = await quality_gate_of(deployment, alias)
+
+    assert not red.passed
+    assert red.figures["auc_live"] > 0.9
+    assert red.figures["auc"] < 0.7
+    assert "the live one" in red.detail
+    assert (green.passed, green.figures["auc"]) == (True, green.figures["auc_live"])
+    assert green.figures["edges"] == 200
+
+
+async def quality_gate_of(deployment: Deployment, alias: Alias) -> Gate:
+    gates = await cutover.gates(deployment.driver, deployment.settings, alias)
+    [gate] = [gate for gate in gates if gate.name == "cutover_quality"]
+    return gate
 
 
 async def test_m100_the_users_own_questions_are_a_gate(

@@ -1,0 +1,50 @@
+"""Requests to a provider outside of a drain: granted by the limit that all share, and counted."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from embed_pipeline.domain.embedding import PreparedText
+from embed_pipeline.domain.errors import BudgetSpentError
+from embed_pipeline.domain.ports import Embedder, RateLimiter
+from embed_pipeline.domain.rate_window import Grant
+from embed_pipeline.domain.vector import Vector
+from embed_pipeline.settings import Settings
+from embed_pipeline.store.queue import Queue
+from embed_pipeline.worker.processing import LOOK_AGAIN
+
+OnWait = Callable[[Grant], None]
+"""Is told each time the rate limit makes somebody wait."""
+
+
+async def wait_for_grant(limiter: RateLimiter, *, tokens: int, on_wait: OnWait) -> None:
+    """Wait until so many tokens may be sent.
+
+    Raises:
+        BudgetSpentError: no more may be spent for now; nobody waits for midnight.
+    """
+    while not (grant := await limiter.acquire(tokens=tokens)).is_granted:
+        if grant.budget is not None:
+            raise BudgetSpentError(str(grant.budget))
+        on_wait(grant)
+        await asyncio.sleep(min(grant.wait, LOOK_AGAIN) / timedelta(seconds=1))
+
+
+async def send_counted(
+    queue: Queue,
+    settings: Settings,
+    embedder: Embedder,
+    limiter: RateLimiter,
+    texts: Sequence[PreparedText],
+) -> list[Vector]:
+    """Send a request that was granted, and count what it cost.
+
+    Raises:
+        EmbeddingError: the provider did not embed the texts.
+    """
+    embedded = await embedder.embed(texts)
+    counted = sum(text.tokens for text in texts)
+    await limiter.correct(counted=counted, charged=embedded.tokens)
+    price = settings.price.nano_usd(embedded.tokens)
+    await queue.admin.count({"requests": 1, "tokens": embedded.tokens, "cost_nano_usd": price})
+    return embedded.vectors
