@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.job import Job, JobFilter, JobStatus, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
+    from embed_pipeline.domain.relations import Relations
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
     from embed_pipeline.settings.embeddings import chosen_embedding, load_embeddings
     from embed_pipeline.settings.load import load_settings
@@ -72,6 +73,7 @@ _HOMES = {
     ),
     "domain.lifecycle": ("EnqueueOutcome",),
     "domain.metrics": ("QueueMetrics",),
+    "domain.relations": ("Relations",),
     "domain.results": (
         "BulkReport",
         "Hit",
@@ -111,6 +113,7 @@ __all__ = [
     "QueueError",
     "QueueMetrics",
     "RecoveredJob",
+    "Relations",
     "SchemaError",
     "Settings",
     "TransientError",
