@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TransitionRefusedError,
         UnreachableError,
     )
+    from embed_pipeline.domain.explanation import Explanation
     from embed_pipeline.domain.identity import Embedding
     from embed_pipeline.domain.job import Job, JobFilter, JobStatus, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
@@ -64,6 +65,7 @@ _HOMES = {
         "TransitionRefusedError",
         "UnreachableError",
     ),
+    "domain.explanation": ("Explanation",),
     "domain.identity": ("Embedding",),
     "domain.job": (
         "JobFilter",
@@ -100,6 +102,7 @@ __all__ = [
     "EnqueueOutcome",
     "EntityShape",
     "ErrorCategory",
+    "Explanation",
     "Hit",
     "InvalidJobError",
     "Job",

@@ -80,6 +80,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
     cut = [BEGINNING_OF_VALUE.replace("%value%", value) for value in values]
     written |= {
         "sample": SAMPLE_OF_VECTOR,
+        "dependants": _dependants(shape),
         "mark": ", ".join(f"entity.{quoted(name)}" for name in shape.provenance),
         "text": ", ".join(projected),
         "size": " + ".join(SIZE_OF_VALUE.replace("%value%", value) for value in values),
@@ -92,6 +93,15 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
         ),
     )
     return cast("LiteralString", text)
+
+
+def _dependants(shape: EntityShape) -> str:
+    """From an entity to those in whose text it is: against the direction that they read."""
+    types = "|".join(map(quoted, shape.relations.types))
+    start, end = {"both": ("-", "-"), "out": ("<-", "-"), "in": ("-", "->")}[
+        shape.relations.direction
+    ]
+    return f"{start}[relation{f':{types}' if types else ''}]{end}"
 
 
 def _neighbours(shape: EntityShape) -> LiteralString:

@@ -23,6 +23,7 @@ from embed_pipeline.domain.budget import corrected
 from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
+from embed_pipeline.domain.explanation import Explanation, why_not
 from embed_pipeline.domain.fairness import Lane, group_of, slots_for_oldest, suspects_first
 from embed_pipeline.domain.holds import Allowance, Hold, Origin
 from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, LeasedJob, NewJob
@@ -430,6 +431,27 @@ class FakeQueue:
             wishes.append(wish)
         outcomes = await self.enqueue(wishes) if wishes else []
         return tally.page(cursor=None, orphaned=0, enqueued=dict(Counter(outcomes)))
+
+    def explain(self, uid: str, model: str) -> Explanation:
+        """Why an entity is found, or is not."""
+        jobs = (job for job in self.jobs.values() if _key(job)[:2] == (uid, model))
+        found = tuple(sorted(jobs, key=lambda job: -job.version))
+        entity = self.entities.get(uid)
+        if entity is None:
+            return Explanation(uid, model, None, f"there is no entity {uid!r}", jobs=found)
+        reading, digest = self._reading(uid, entity, model), self.hash_of(entity.properties)
+        coverage = classify(reading, model=model, text_hash=digest, dimensions=None)
+        job = next((job for job in found if job.version == entity.version), None)
+        recipe = recipe_of(self.shape)
+        return Explanation(
+            uid,
+            model,
+            coverage,
+            why_not(reading, coverage, text_hash=digest, recipe=recipe, job=job),
+            text=render_for(self.shape)(entity.properties),
+            version=entity.version,
+            jobs=found,
+        )
 
     def _reading(self, uid: str, entity: FakeEntity, model: str) -> EntityReading:
         key = (uid, model, entity.version)

@@ -305,3 +305,17 @@ async def test_a_server_that_is_gone_is_one_clear_error(
 
     assert "127.0.0.1:9" in said
     assert "Traceback" not in said
+
+
+class TestExplainEntity:
+    async def test_m118_says_why_and_shows_no_text(self, deployment: Deployment) -> None:
+        queue = deployment.queue
+        await queue.given_jobs("ada")
+
+        run = await deployment.run("explain_entity", {"entity": "ada"})
+
+        found = figures(run)
+        assert found["why"] == "it has no vector yet; its job waits for a drain"
+        assert (found["coverage"], found["is_found"]) == ("missing", False)
+        assert [row["status"] for row in found["jobs"]] == ["pending"]
+        assert "Observations" not in str(found)

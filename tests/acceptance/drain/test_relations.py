@@ -1,5 +1,6 @@
 """Neighbours in the text: what is read of them, and what a change of them costs."""
 
+import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -7,12 +8,20 @@ from typing import Any, Final, LiteralString
 
 import pytest
 
+from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.relations import Relations
+from embed_pipeline.domain.text import render_for
+from embed_pipeline.embedding.tokens import prepare
+from embed_pipeline.operations.explaining import explain
+from embed_pipeline.operations.scan import Scan
+from embed_pipeline.settings import Settings
 from embed_pipeline.store.cypher.entity import READ_ENTITIES
+from embed_pipeline.store.load import ANY_LENGTH, read_entities
 from embed_pipeline.store.naming import for_shape
 from tests.support.drain_harness import DrainUnderTest
-from tests.support.queue_harness import MODEL, assert_consistent
+from tests.support.queue_harness import DIMENSIONS, MODEL, assert_consistent, pages_of
 
 TEMPLATE: Final = "{name}: {observations}\n{relations}"
 SHAPE: Final = EntityShape(template=TEMPLATE)
@@ -33,7 +42,7 @@ def related(queue: DrainUnderTest) -> DrainUnderTest:
 
 
 async def scanned(queue: DrainUnderTest) -> None:
-    await queue.queue.reconciler(MODEL).page()
+    await pages_of(queue.queue.reconciler(MODEL), limit=1_000)
 
 
 async def paid(queue: DrainUnderTest) -> list[str]:
@@ -242,3 +251,118 @@ async def test_m117_the_trigger_brings_forward_what_was_put_off(watched: DrainUn
     await slow.drained()
     assert await marked(slow) == ["Babbage"]
     assert_consistent(await slow.nodes())
+
+
+def settings_of(queue: DrainUnderTest) -> Settings:
+    given: dict[str, Any] = {
+        "EMBED_JOB_RETENTION_DAYS": 14,
+        "EMBEDDING_PROVIDER": "openai",
+        "EMBEDDING_MODEL": MODEL,
+        "EMBEDDING_DIMENSIONS": DIMENSIONS,
+        "OPENAI_API_KEY": "k",
+        "EMBED_ENTITY_TEMPLATE": queue.shape.template,
+        "EMBEDDING_PRICE_USD_PER_MILLION": 1_000.0,
+    }
+    return Settings(_env_file=None, **given)  # pyright: ignore[reportCallIssue]
+
+
+async def test_m118_explain_shows_the_text_its_dependants_and_the_price_of_a_change(
+    related: DrainUnderTest,
+) -> None:
+    await related.run(ADA)
+    texts = await paid(related)
+
+    found = await explain(related.queue, settings_of(related), "Ada")
+
+    assert (found.text, found.is_found) == (texts[0], True)
+    assert found.why == "its vector is that of this text"
+    assert found.dependants == 2
+    assert found.change is not None
+    counts = [prepare(text, max_tokens=8_191).tokens for text in texts]
+    assert (found.tokens, found.change.tokens) == (counts[0], sum(counts))
+    assert found.change.usd == pytest.approx(sum(counts) / 1_000)
+    assert [job.status for job in found.jobs] == [JobStatus.COMPLETED]
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        ("MATCH (e {name: 'Engine'}) SET e.name = 'Machine'", "its neighbours have changed since"),
+        ("MATCH (e {name: 'Ada'}) SET e.observations = ['x']", "its text has changed since"),
+        ("MATCH (e {name: 'Ada'}) SET e.version = 2", "its vector is of version 1; it has no job"),
+        ("MATCH (e {name: 'Ada'}) REMOVE e.embedding", "it has no vector yet; its job was done"),
+        ("MATCH (e {name: 'Ada'}) SET e.embedding_model = 'old'", "its vector is of old, which"),
+        ("MATCH (e {name: 'Ada'}) SET e.validTo = 1", "there is no current Entity node whose name"),
+        ("CREATE (:Entity {name: 'Ada'})", "several current entities"),
+    ],
+)
+async def test_m118_explain_says_why_an_entity_is_not_found(
+    related: DrainUnderTest, edit: LiteralString, why: str
+) -> None:
+    await related.run(ADA)
+    await paid(related)
+
+    await related.run(edit)
+
+    found = await explain(related.queue, settings_of(related), "Ada")
+    assert why in found.why
+    assert not found.is_found
+
+
+EDITS: Final[tuple[LiteralString, ...]] = (
+    "MATCH (e:Entity {name: $one}) SET e.observations = [$text]",
+    "MATCH (e:Entity {name: $one}) SET e.name = $text",
+    "MATCH (e:Entity {name: $one}) DETACH DELETE e",
+    "MATCH (a:Entity {name: $one}), (b:Entity {name: $two}) MERGE (a)-[:KNOWS {at: $text}]->(b)",
+    "MATCH (:Entity {name: $one})-[r]-() WITH r LIMIT 1 DELETE r",
+    "MATCH (:Entity {name: $one})-[r]-() WITH r LIMIT 1 SET r.validTo = 1",
+    "MATCH (:Entity {name: $one})-[r]-() WITH r LIMIT 1 SET r.relationType = $text",
+)
+
+
+@pytest.mark.parametrize(
+    ("entities", "edits"), [(60, 40), pytest.param(20_000, 10_000, marks=pytest.mark.proof)]
+)
+async def test_m116_after_random_edits_no_vector_is_stale_and_only_changed_texts_were_paid_for(
+    related: DrainUnderTest, entities: int, edits: int
+) -> None:
+    dice = random.Random(7)
+    names = [f"e{number}" for number in range(entities)]
+    await related.run(
+        """UNWIND $names AS name CREATE (:Entity {name: name, observations: [name], version: 1})""",
+        names=names,
+    )
+    hubs = names[:3]
+    pairs = [
+        [dice.choice(names), dice.choice(hubs if n % 3 else names)] for n in range(5 * entities)
+    ]
+    await related.run(
+        """UNWIND $pairs AS pair
+        MATCH (a:Entity {name: pair[0]}), (b:Entity {name: pair[1]}) CREATE (a)-[:KNOWS]->(b)""",
+        pairs=pairs,
+    )
+    await paid(related)
+    before = await texts_of(related)
+
+    for number in range(edits):
+        one, two = dice.choice(names), dice.choice(names)
+        await related.run(dice.choice(EDITS), one=one, two=two, text=f"text {number}")
+    asked = await paid(related)
+
+    after = await texts_of(related)
+    assert asked == sorted(set(after) - set(before))
+    assert await paid(related) == []
+    report = Scan.begin(related.queue.reconciler(MODEL))
+    await report.go_on(dry_run=True)
+    assert report.report.counts[Coverage.CURRENT] == len(after)
+
+
+async def texts_of(queue: DrainUnderTest) -> list[str]:
+    """Every text as it is rendered now."""
+    rows = await queue.run("MATCH (e:Entity) RETURN e.name AS name")
+    names, render = [row["name"] for row in rows], render_for(queue.shape)
+    async with queue.driver.session(database=queue.database) as session:
+        found = await session.execute_read(
+            lambda tx: read_entities(tx, queue.config, names, longest=ANY_LENGTH)
+        )
+    return [render(entity.text or {}) for entity in found.values()]
