@@ -32,10 +32,12 @@ if TYPE_CHECKING:
         TransitionRefusedError,
         UnreachableError,
     )
+    from embed_pipeline.domain.explanation import Explanation
     from embed_pipeline.domain.identity import Embedding
     from embed_pipeline.domain.job import Job, JobFilter, JobStatus, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
+    from embed_pipeline.domain.relations import Relations
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
     from embed_pipeline.embedding.own import PythonProvider
     from embed_pipeline.settings.embeddings import chosen_embedding, load_embeddings
@@ -68,6 +70,7 @@ _HOMES = {
         "TransitionRefusedError",
         "UnreachableError",
     ),
+    "domain.explanation": ("Explanation",),
     "domain.identity": ("Embedding",),
     "domain.job": (
         "JobFilter",
@@ -77,6 +80,7 @@ _HOMES = {
     ),
     "domain.lifecycle": ("EnqueueOutcome",),
     "domain.metrics": ("QueueMetrics",),
+    "domain.relations": ("Relations",),
     "domain.results": (
         "BulkReport",
         "Hit",
@@ -105,6 +109,7 @@ __all__ = [
     "EnqueueOutcome",
     "EntityShape",
     "ErrorCategory",
+    "Explanation",
     "Hit",
     "InvalidJobError",
     "Job",
@@ -120,6 +125,7 @@ __all__ = [
     "QueueMetrics",
     "RateLimitedError",
     "RecoveredJob",
+    "Relations",
     "SchemaError",
     "Settings",
     "TransientError",

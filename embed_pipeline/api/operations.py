@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neo4j import AsyncDriver
 
     from embed_pipeline.domain.coverage import CoverageReport
+    from embed_pipeline.domain.explanation import Explanation
     from embed_pipeline.domain.job import Job, Lease, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
@@ -162,6 +163,15 @@ class Operations:
         scan = Scan.begin((await self.checked()).reconciler(self.settings.model))
         await scan.go_on(dry_run=dry_run)
         return scan.report
+
+    async def explain(self, entity: str) -> Explanation:
+        """Why an entity is found, or is not: its text, its vector, its jobs, the price of a change.
+
+        Changes nothing and asks no provider.
+        """
+        from embed_pipeline.operations.explaining import explain
+
+        return await explain(await self.checked(), self.settings, entity)
 
     async def pause(self) -> None:
         """Give out no more jobs; what is being worked on goes on."""

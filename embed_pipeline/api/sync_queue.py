@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from neo4j import Driver, ManagedTransaction, Transaction
 
     from embed_pipeline.domain.coverage import CoverageReport
+    from embed_pipeline.domain.explanation import Explanation
     from embed_pipeline.domain.identity import Embedding
     from embed_pipeline.domain.job import Job, JobFilter, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
@@ -179,6 +180,10 @@ class Queue:
     def scan(self, *, dry_run: bool = False) -> CoverageReport:
         """See ``AsyncQueue.scan``."""
         return finish(self._all.scan(dry_run=dry_run))
+
+    def explain(self, entity: str) -> Explanation:
+        """See ``AsyncQueue.explain``."""
+        return finish(self._all.explain(entity))
 
     def pause(self) -> None:
         """See ``AsyncQueue.pause``."""

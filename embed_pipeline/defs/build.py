@@ -16,6 +16,7 @@ from embed_pipeline.defs.cutover import (
     cutover_status,
 )
 from embed_pipeline.defs.drains import drain_embed_queue
+from embed_pipeline.defs.explaining import explain_entity
 from embed_pipeline.defs.graph import graph_assets, upstream_sensor
 from embed_pipeline.defs.history import history_asset, history_schedule
 from embed_pipeline.defs.job_filters import cancel_jobs, restore_cancelled_jobs, retry_failed_jobs
@@ -93,6 +94,7 @@ def _everything_else(site: Site) -> dg.Definitions:
         resume_queue,
         clear_limits,
         release_leases_of_run,
+        explain_entity,
         cutover_start,
         cutover_status,
         cutover_go,

@@ -32,6 +32,24 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
     text: str | None = Field(
         default=None, description="What is embedded, with properties in braces: '{title}: {plot}'."
     )
+    relations_types: str | None = Field(
+        default=None, description="Types of relationships that {relations} stands for. [all]"
+    )
+    relations_direction: Literal["both", "out", "in"] | None = Field(
+        default=None, description="Their directions. [both]"
+    )
+    relations_most: int | None = Field(
+        default=None, description="Neighbours per direction in the text. [10]"
+    )
+    relations_word: str | None = Field(
+        default=None, description="Property of a relationship that says what it means."
+    )
+    relations_names: str | None = Field(
+        default=None, description="Properties that name a neighbour. [key]"
+    )
+    relations_delay_ms: int | None = Field(
+        default=None, description="Milliseconds that a change of neighbours waits. [300000]"
+    )
     vector: str | None = Field(default=None, description="Property for the vector. [embedding]")
     index: str | None = Field(default=None, description="Name of the vector index.")
     provider: str | None = Field(

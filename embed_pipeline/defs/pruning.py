@@ -33,6 +33,7 @@ PRUNED: Final = (
     "resume_queue",
     "clear_limits",
     "release_leases_of_run",
+    "explain_entity",
     "prune_old_runs",
     "cutover_start",
     "cutover_status",

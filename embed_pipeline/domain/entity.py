@@ -6,10 +6,11 @@ cannot exist with a name that ``is_name`` refuses, and ``store.naming`` doubles 
 """
 
 import re
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final
 
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.relations import RELATIONS, Relations
 
 LONGEST_NAME: Final = 128
 ALLOWED_NAME: Final = (
@@ -18,7 +19,7 @@ ALLOWED_NAME: Final = (
 )
 _JOINERS: Final = str.maketrans("", "", "\u200c\u200d")
 """Invisible, but part of how words are written in Persian or Hindi."""
-_OPTIONAL: Final = ("template", "index", "order")
+_OPTIONAL: Final = ("template", "index", "order", "relations")
 TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 TEMPLATE_BRACES: Final = {"{{": "{", "}}": "}"}
 """Braces that are meant."""
@@ -64,20 +65,26 @@ class EntityShape:
     type: str = "entityType"
     observations: str = "observations"
     template: str | None = None
-    """Another text than that of Memento: names of properties in braces, ``{title}: {abstract}``."""
+    """Another text than that of Memento: names of properties in braces, ``{title}: {abstract}``;
+    ``{relations}`` stands for the names of the neighbours."""
     index: str | None = None
     """Name of the vector index that is made where there is none; else the queue gives it one."""
     order: str | None = None
     """Of several nodes without ``valid_to`` that share a key, the one with the greatest value here
     is current and the others are its outdated versions; without it they are duplicates."""
+    relations: Relations = field(default_factory=Relations)
+    """Which neighbours ``{relations}`` stands for."""
 
     def __post_init__(self) -> None:
         names = {field.name: getattr(self, field.name) for field in self._names()}
         names |= {f: x for f in ("index", "order") if (x := getattr(self, f)) is not None}
-        for field, name in names.items():
+        neighbours = self.relations
+        said = [*names.items(), *(("relations types", name) for name in neighbours.types)]
+        said += [("relations names", name) for name in neighbours.names]
+        for what, name in [*said, ("relations word", neighbours.word)]:
             if not isinstance(name, str) or not is_name(name):
                 raise ConfigurationError(
-                    f"entity {field} is {name!r:.200}; allowed is {ALLOWED_NAME}"
+                    f"entity {what} is {name!r:.200}; allowed is {ALLOWED_NAME}"
                 )
         properties = [getattr(self, f.name) for f in self._names() if f.name != "label"]
         if len({*properties, *self.provenance}) != len(properties) + len(self.provenance):
@@ -87,10 +94,10 @@ class EntityShape:
                 f"entity order is {self.order!r:.200}, which orders no versions; name a property "
                 "that grows with each of them, as createdAt or the version itself"
             )
-        if self.template is not None and not template_names(self.template):
+        if self.template is not None and not self.text:
             raise ConfigurationError(
                 f"the text template is {self.template!r}; it must hold at least one name of a "
-                "property in braces, and braces for nothing else"
+                "property in braces, and braces for nothing else; {relations} is none"
             )
 
     @classmethod
@@ -101,8 +108,13 @@ class EntityShape:
     def text(self) -> tuple[str, ...]:
         """The properties whose change makes the vector stale."""
         if self.template is not None:
-            return template_names(self.template)
+            return tuple(name for name in template_names(self.template) if name != RELATIONS)
         return (self.key, self.type, self.observations)
+
+    @property
+    def has_relations(self) -> bool:
+        """Whether the names of neighbours are in the text."""
+        return self.template is not None and RELATIONS in template_names(self.template)
 
     @property
     def vector_model(self) -> str:

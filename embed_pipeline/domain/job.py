@@ -119,6 +119,7 @@ class NewJob:
     ``text_hash`` is that of the rendered text, where the caller has rendered it. ``is_lost`` opens
     a finished job again although its text is the same: its vector is gone. ``force`` does so too,
     and the provider is asked again, even if the graph has a vector of the text.
+    One with a ``delay`` is put off: it waits so long, and a wish without one brings it forward.
     A key or version that is a whole number may come as a float.
     """
 
@@ -129,6 +130,7 @@ class NewJob:
     text_hash: str | None = None
     force: bool = False
     is_lost: bool = False
+    delay: timedelta | None = None
 
     def __post_init__(self) -> None:
         # To Neo4j 1, 1.0, '1' and true are four keys, and so four jobs.

@@ -176,13 +176,17 @@ class Existing:
     priority: int
     text_hash: str | None
     is_cancelled_by_operator: bool
+    is_put_off: bool = False
+    """It waits because nobody was in a hurry; see ``NewJob``."""
 
 
 def on_enqueue(existing: Existing, wish: NewJob) -> EnqueueOutcome:
     """Decide what the enqueue of an existing key does; priority only ever rises."""
     if not existing.status.is_terminal:
-        is_higher = existing.status is _PENDING and wish.priority > existing.priority
-        return EnqueueOutcome.PROMOTED if is_higher else EnqueueOutcome.PRESENT
+        is_hurried = existing.is_put_off and wish.delay is None
+        is_higher = wish.priority > existing.priority or is_hurried
+        is_promoted = existing.status is _PENDING and is_higher
+        return EnqueueOutcome.PROMOTED if is_promoted else EnqueueOutcome.PRESENT
     if wish.force or wish.is_lost:
         return EnqueueOutcome.REVIVED
     if existing.status is _CANCELLED and not existing.is_cancelled_by_operator:

@@ -19,6 +19,12 @@ from embed_pipeline.domain.entity import (
     template_names,
 )
 from embed_pipeline.domain.keys import whole_number
+from embed_pipeline.domain.relations import (
+    READ_AS,
+    RECIPE as NEIGHBOURS,
+    RELATIONS,
+    relation_lines,
+)
 from embed_pipeline.domain.vector import Vector, numbers_of
 
 MOST_SENTENCES: Final = 30
@@ -61,6 +67,8 @@ def sentence_by_words(question: str, sentences: Sequence[str]) -> str | None:
 
 RECIPE: Final = "memento-1"
 """Part of the hash: a new recipe makes every vector stale."""
+HALF: Final = 16
+"""Characters of the hash that are for the text without neighbours, and for the text with them."""
 DEEPEST: Final = 100
 """Levels of JSON that are read. How deep Python itself can go depends on who calls, and the worker
 and the store must come to the same text."""
@@ -96,7 +104,11 @@ def memento_text(properties: Mapping[str, Any], shape: EntityShape | None = None
 def template_text(properties: Mapping[str, Any], template: str) -> str:
     """Fill a template with properties; what is missing is empty, a list has one entry per line."""
     values = TEMPLATE_BRACES | {
-        f"{{{name}}}": "\n".join(read_observations(properties.get(name)))
+        f"{{{name}}}": "\n".join(
+            relation_lines(properties.get(READ_AS) or ())
+            if name == RELATIONS
+            else read_observations(properties.get(name))
+        )
         for name in template_names(template)
     }
     return unicodedata.normalize("NFC", TEMPLATE_PART.sub(lambda part: values[part[0]], template))
@@ -114,6 +126,8 @@ def recipe_of(shape: EntityShape) -> str:
     """The name of the recipe of this shape; it changes with everything that changes the text."""
     if shape.template is None:
         return RECIPE
+    if shape.has_relations:
+        return shape.relations.recipe(shape.template)
     return f"template-1:{shape.template}"
 
 
@@ -193,4 +207,26 @@ def text_hash(text: str, *, recipe: str = RECIPE) -> str:
 
 def fingerprint(render: Render, *, recipe: str = RECIPE) -> Fingerprint:
     """Make a function from the properties of an entity to the hash of its text."""
-    return lambda properties: text_hash(render(properties), recipe=recipe)
+    return lambda properties: hash_of_entity(
+        properties, render(properties), render=render, recipe=recipe
+    )
+
+
+def hash_of_entity(properties: Mapping[str, Any], text: str, *, render: Render, recipe: str) -> str:
+    """The hash of an entity's text, which is rendered already.
+
+    Where neighbours are in it, the first half is that of the text without them: whoever compares
+    two hashes sees whether the entity has changed, or only its neighbourhood.
+    """
+    whole = text_hash(text, recipe=recipe)
+    if not recipe.startswith(NEIGHBOURS) or not text.strip():
+        return whole
+    alone = {name: value for name, value in properties.items() if name != READ_AS}
+    return text_hash(render(alone), recipe=recipe)[:HALF] + whole[:HALF]
+
+
+def only_neighbours_differ(one: str | None, other: str | None, *, recipe: str) -> bool:
+    """Whether two hashes are those of one entity with other neighbours."""
+    if not recipe.startswith(NEIGHBOURS) or not one or not other:
+        return False
+    return one != other and one[:HALF] == other[:HALF]

@@ -13,8 +13,10 @@ from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.cutover import Alias, Side
 from embed_pipeline.domain.errors import ConfigurationError, CutoverError
 from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
+from embed_pipeline.domain.relations import Relations
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings
+from embed_pipeline.settings.entities import relations_settings
 from embed_pipeline.settings.load import changed
 from embed_pipeline.store.alias import read_alias
 from embed_pipeline.store.connection import Driver, connected
@@ -98,8 +100,16 @@ def settings_of(settings: Settings, side: Side) -> Settings:
             else side.model,
             "chosen_dimensions": side.dimensions,
             "entity_template": side.template,
+            **_relations_of(side),
         }
     )
+
+
+def _relations_of(side: Side) -> dict[str, Any]:
+    """The neighbours that are in the text of the side, where some are."""
+    found = Relations.parse(side.recipe)
+    said = relations_settings(found[0]) if found else {}
+    return {f"relations_{name}": value for name, value in said.items()}
 
 
 def wanted_settings(

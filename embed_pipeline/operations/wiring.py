@@ -100,6 +100,7 @@ def queue_config(settings: Settings) -> QueueConfig:
         dimensions=settings.dimensions,
         keeps_foreign=settings.foreign_vectors == "keep",
         keeps_old=settings.keep_old_vectors == "true",
+        relations_delay=settings.relations_delay,
         identity=identity_of(settings),
         secrets=(*known_secrets(), *spellings(own)),
     )

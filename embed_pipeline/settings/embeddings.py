@@ -19,6 +19,7 @@ from dotenv import dotenv_values
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.models import MOCK_PREFIX
 from embed_pipeline.paths import ENV_FILE, project_dir
+from embed_pipeline.settings.entities import relations_settings
 from embed_pipeline.settings.load import (
     RETENTION_EXAMPLE,
     Problem,
@@ -49,6 +50,12 @@ VARIABLES: Final = {
     "type": "EMBED_ENTITY_TYPE",
     "observations": "EMBED_ENTITY_OBSERVATIONS",
     "text": "EMBED_ENTITY_TEMPLATE",
+    "relations_types": "EMBED_ENTITY_RELATIONS_TYPES",
+    "relations_direction": "EMBED_ENTITY_RELATIONS_DIRECTION",
+    "relations_most": "EMBED_ENTITY_RELATIONS_MOST",
+    "relations_word": "EMBED_ENTITY_RELATIONS_WORD",
+    "relations_names": "EMBED_ENTITY_RELATIONS_NAMES",
+    "relations_delay_ms": "EMBED_RELATIONS_DELAY_MS",
     "vector": "EMBED_ENTITY_VECTOR",
     "index": "EMBED_VECTOR_INDEX",
     "provider": "EMBEDDING_PROVIDER",
@@ -143,9 +150,13 @@ def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings
         ConfigurationError: lists every problem, one per line.
     """
     shape, model = embedding.shape, embedding.model
-    names = {field.name: getattr(shape, field.name) for field in fields(shape)}
+    named = [field.name for field in fields(shape) if field.name not in ("index", "relations")]
     given = {
-        **{f"EMBED_ENTITY_{name.upper()}": names[name] for name in names if name != "index"},
+        **{f"EMBED_ENTITY_{name.upper()}": getattr(shape, name) for name in named},
+        **{
+            f"EMBED_ENTITY_RELATIONS_{name.upper()}": value
+            for name, value in relations_settings(shape.relations).items()
+        },
         "EMBED_VECTOR_INDEX": shape.index,
         "EMBEDDING_PROVIDER": str(embedding.provider),
         "EMBEDDING_MODEL": model.removeprefix(MOCK_PREFIX)

@@ -1,10 +1,34 @@
 """The settings that say how the user's entities look."""
 
-from typing import Literal
+from datetime import timedelta
+from typing import Any, Literal
 
 from embed_pipeline.domain.entity import ALLOWED_NAME, EntityShape
+from embed_pipeline.domain.relations import MOST_NEIGHBOURS, RELATIONS_DELAY, Direction, Relations
 from embed_pipeline.settings.fields import QueueSettings
-from embed_pipeline.settings.types import Name, Template, setting
+from embed_pipeline.settings.types import (
+    ALLOWED_NAMES,
+    DAY,
+    MILLISECOND,
+    Milliseconds,
+    Name,
+    Names,
+    Template,
+    WholeNumber,
+    names_in,
+    setting,
+)
+
+
+def relations_settings(relations: Relations) -> dict[str, Any]:
+    """What the settings about neighbours say, by the last part of their names."""
+    return {
+        "types": ", ".join(relations.types) or None,
+        "direction": relations.direction,
+        "most": relations.most,
+        "word": relations.word,
+        "names": ", ".join(relations.names) or None,
+    }
 
 
 class EntitySettings(QueueSettings):
@@ -61,8 +85,49 @@ class EntitySettings(QueueSettings):
 
     entity_template: Template | None = setting(
         "EMBED_ENTITY_TEMPLATE",
-        "Another text than name, type and observations, e.g. {title}: {abstract}.",
+        "Another text than name, type and observations, e.g. {title}: {abstract}; {relations} "
+        "stands for the names of the neighbours.",
         "a text with names of properties in braces; a brace that is meant is doubled",
+    )
+    relations_types: Names | None = setting(
+        "EMBED_ENTITY_RELATIONS_TYPES",
+        "Types of relationships that {relations} stands for. If not set all.",
+        ALLOWED_NAMES,
+    )
+    relations_direction: Direction = setting(
+        "EMBED_ENTITY_RELATIONS_DIRECTION",
+        "Directions of these relationships.",
+        "both, out or in",
+        "both",
+    )
+    relations_most: WholeNumber = setting(
+        "EMBED_ENTITY_RELATIONS_MOST",
+        "Neighbours per direction that are in the text, the first in order of their names.",
+        f"a whole number from 1 to {MOST_NEIGHBOURS}",
+        10,
+        ge=1,
+        le=MOST_NEIGHBOURS,
+    )
+    relations_word: Name = setting(
+        "EMBED_ENTITY_RELATIONS_WORD",
+        "Property of a relationship that says what it means; where it is missing its type does.",
+        ALLOWED_NAME,
+        "relationType",
+    )
+    relations_names: Names | None = setting(
+        "EMBED_ENTITY_RELATIONS_NAMES",
+        "Properties that name a neighbour, e.g. name, title: the first that it has. If not set "
+        "EMBED_ENTITY_KEY.",
+        ALLOWED_NAMES,
+    )
+    relations_delay: Milliseconds = setting(
+        "EMBED_RELATIONS_DELAY_MS",
+        "How long an entity waits of which the scan finds only the neighbours changed, so that "
+        "several edits cost one embedding.",
+        f"milliseconds from 0 to {DAY // MILLISECOND}",
+        RELATIONS_DELAY,
+        ge=timedelta(0),
+        le=DAY,
     )
 
     vector_index: Name | None = setting(
@@ -94,4 +159,11 @@ class EntitySettings(QueueSettings):
             template=self.entity_template,
             index=self.vector_index,
             order=self.entity_order,
+            relations=Relations(
+                types=names_in(self.relations_types),
+                direction=self.relations_direction,
+                most=self.relations_most,
+                word=self.relations_word,
+                names=names_in(self.relations_names),
+            ),
         )

@@ -4,7 +4,7 @@ from embed_pipeline.domain.budget import Budget
 from embed_pipeline.domain.prices import FREE, Price
 from embed_pipeline.settings.entities import EntitySettings
 from embed_pipeline.settings.prices import listed_price
-from embed_pipeline.settings.types import Amount, WholeNumber, setting
+from embed_pipeline.settings.types import Amount, WholeNumber, names_in, setting
 
 _DOLLARS = "dollars from 0.000001 to 1000000; to stop all requests, pause the queue"
 _TOKENS = "a whole number from 1 to 100000000000; to stop all requests, pause the queue"
@@ -59,8 +59,7 @@ class SpendingSettings(EntitySettings):
     @property
     def quality_left_out(self) -> tuple[str, ...]:
         """Types of relationships that are not looked at."""
-        names = (name.strip() for name in (self.quality_leave_out or "").split(","))
-        return tuple(name for name in names if name)
+        return names_in(self.quality_leave_out)
 
     @property
     def price(self) -> Price:

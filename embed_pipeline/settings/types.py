@@ -14,6 +14,7 @@ from embed_pipeline.settings.addresses import is_provider_url
 DAY: Final = timedelta(days=1)
 MILLISECOND: Final = timedelta(milliseconds=1)
 LONGEST: Final = timedelta(days=365_000)
+ALLOWED_NAMES: Final = "names with commas between them, each as a label may be"
 
 
 def _whole_number(value: object) -> object:
@@ -57,6 +58,17 @@ def _name(value: str) -> str:
     return value
 
 
+def names_in(value: str | None) -> tuple[str, ...]:
+    """The names in a list with commas."""
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
+def _names(value: str) -> str:
+    if not (names := names_in(value)) or not all(map(is_name, names)):
+        raise ValueError("not a list of names")
+    return value
+
+
 def _template(value: str) -> str:
     if not template_names(value):
         raise ValueError("no names in braces")
@@ -88,6 +100,7 @@ Amount = Annotated[float, BeforeValidator(_amount)]
 Neo4jUri = Annotated[str, AfterValidator(_neo4j_uri)]
 ProviderUrl = Annotated[str, AfterValidator(_provider_url)]
 Name = Annotated[str, AfterValidator(_name)]
+Names = Annotated[str, AfterValidator(_names)]
 Template = Annotated[str, AfterValidator(_template)]
 Secret = Annotated[SecretStr, BeforeValidator(_stripped)]
 ApiKey = Annotated[SecretStr, BeforeValidator(_stripped), AfterValidator(_key)]

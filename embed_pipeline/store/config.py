@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS
 from embed_pipeline.domain.lifecycle import RetryPolicy
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.domain.relations import RELATIONS_DELAY
 from embed_pipeline.domain.text import Fingerprint, fingerprint, recipe_of, render_for, text_hash
 
 
@@ -35,6 +37,8 @@ class QueueConfig:
     keeps_old: bool = False
     """Outdated versions of entities keep their vectors."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    relations_delay: timedelta = RELATIONS_DELAY
+    """So long an entity waits of which only the neighbours have changed."""
     measure: Callable[[Mapping[str, Any]], int] | None = None
     """Counts the tokens of an entity's text while it is scanned; for a plan."""
     roll: Callable[[], float] = random.random

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from embed_pipeline.domain.job import JobStatus, NewJob
@@ -75,6 +76,7 @@ def enqueueing(
             text_hash=existing[id_].text_hash,
             max_attempts=attempts,
             is_forced=existing[id_].force,
+            delay_ms=_delay_ms(existing[id_]),
         )
         for id_, job in locked.items()
         if outcomes[existing[id_].key] is EnqueueOutcome.REVIVED
@@ -177,6 +179,7 @@ def _merge(jobs: Sequence[NewJob]) -> list[NewJob]:
                 text_hash=job.text_hash or other.text_hash,
                 force=job.force or other.force,
                 is_lost=job.is_lost or other.is_lost,
+                delay=None if None in (job.delay, other.delay) else job.delay,
             )
         )
     return [merged[key] for key in sorted(merged)]
@@ -191,7 +194,13 @@ def _row(index: int, wish: NewJob) -> dict[str, Any]:
         "priority": wish.priority,
         "text_hash": wish.text_hash,
         "forced_fence": 0 if wish.force else None,
+        "delay": _delay_ms(wish),
+        "put_off": None if wish.delay is None else True,
     }
+
+
+def _delay_ms(wish: NewJob) -> int | None:
+    return None if wish.delay is None else wish.delay // timedelta(milliseconds=1)
 
 
 def _existing(job: Properties) -> Existing:
@@ -200,6 +209,7 @@ def _existing(job: Properties) -> Existing:
         priority=job["priority"],
         text_hash=job.get("text_hash"),
         is_cancelled_by_operator=job.get("cancelled_by") not in (None, BY_QUEUE),
+        is_put_off=bool(job.get("put_off")),
     )
 
 
@@ -210,7 +220,8 @@ def _may_change(job: Properties, wish: NewJob) -> bool:
     compares the text under the lock of the entity.
     """
     if job["status"] == JobStatus.PENDING:
-        return wish.priority > job["priority"] or wish.force
+        is_hurried = bool(job.get("put_off")) and wish.delay is None
+        return wish.priority > job["priority"] or wish.force or is_hurried
     is_other = wish.text_hash is not None and wish.text_hash != job.get("text_hash")
     is_asked = wish.force or wish.is_lost
     return is_asked or is_other or job["status"] == JobStatus.CANCELLED

@@ -135,22 +135,28 @@ def reopened(
     text_hash: str | None = None,
     max_attempts: int | None = None,
     is_forced: bool = False,
+    delay_ms: int | None = None,
 ) -> Change:
     """Give a finished job a fresh start; the fence goes on rising.
 
     A retry keeps the errors in the history: they are those of the text that is tried again. A
     changed text has none yet.
     """
-    before: int = job["priority"]
-    priority = before if priority is None else max(priority, before)
+    is_put_off = delay_ms is not None
+    # The priority of what can wait says nothing about what follows it, nor the other way round.
+    before: int = 0 if job.get("put_off") else job["priority"]
+    wanted = before if priority is None else priority
+    priority = wanted if is_put_off or job.get("put_off") else max(wanted, before)
+    run_after = None if delay_ms is None else now + delay_ms
     is_retried = move is Move.RETRY_FAILED
     properties = {
         **_NO_ERROR,
         "error_history": (_with_last_error(job) or None) if is_retried else None,
-        **lane(priority=priority, queued_at=now, expiries=0, run_after=None, now=now),
+        **lane(priority=priority, queued_at=now, expiries=0, run_after=run_after, now=now),
         "attempts": 0,
         "expiries": 0,
         "priority": priority,
+        "put_off": is_put_off or None,
         "queued_at": now,
         "processed_at": None,
         "text_hash": text_hash or job.get("text_hash"),
@@ -168,15 +174,19 @@ def forced(job: Properties) -> dict[str, Any]:
 
 
 def promoted(job: Properties, *, now: int, priority: int) -> dict[str, Any]:
-    """A higher priority for a pending job; one that is delayed takes it along."""
+    """A higher priority for a pending job; one that is delayed takes it along.
+
+    One that was put off, and has not been tried yet, is due now.
+    """
+    is_due = bool(job.get("put_off")) and job["attempts"] == 0
     place = lane(
         priority=priority,
         queued_at=job["queued_at"],
         expiries=job["expiries"],
-        run_after=job.get("run_after"),
+        run_after=None if is_due else job.get("run_after"),
         now=now,
     )
-    return {**place, "priority": priority}
+    return {**place, "priority": priority, "put_off": None}
 
 
 def _change(job: Properties, move: Move, properties: dict[str, Any]) -> Change:

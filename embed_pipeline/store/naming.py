@@ -7,9 +7,11 @@ from typing import Final, LiteralString, cast
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
+from embed_pipeline.domain.relations import FURTHEST, INCOMING, LONGEST_PART, OUTGOING, READ_AS
 from embed_pipeline.store.cypher.entity import (
     BEGINNING_OF_VALUE,
     CLOSED,
+    NEIGHBOURS,
     NEWEST,
     NOT_CLOSED,
     NOT_NEWEST,
@@ -26,7 +28,7 @@ shared, the nodes have names.
 
 Names in backquotes, which are the user's, are found as a whole, so that nothing inside is.
 """
-_NODES: Final[tuple[LiteralString, ...]] = ("entity", "successor", "node")
+_NODES: Final[tuple[LiteralString, ...]] = ("entity", "successor", "node", "other")
 """What statements call the nodes whose currency they ask for, as in ``%current_entity%``."""
 _PLACEHOLDER: Final = re.compile(r"%(\w+)%")
 
@@ -70,12 +72,17 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
     }
     written: dict[str, str] = {placeholder: quoted(name) for placeholder, name in names.items()}
     properties = [quoted(name) for name in shape.text]
+    projected = [f".{name}" for name in properties]
+    if shape.has_relations:
+        properties.append(quoted(READ_AS))
+        projected.append(f"{properties[-1]}: {_neighbours(shape)}")
     values = [f"text.{name}" for name in properties]
     cut = [BEGINNING_OF_VALUE.replace("%value%", value) for value in values]
     written |= {
         "sample": SAMPLE_OF_VECTOR,
+        "dependants": _dependants(shape),
         "mark": ", ".join(f"entity.{quoted(name)}" for name in shape.provenance),
-        "text": ", ".join(f".{name}" for name in properties),
+        "text": ", ".join(projected),
         "size": " + ".join(SIZE_OF_VALUE.replace("%value%", value) for value in values),
         "cut": ", ".join(f"{name}: {part}" for name, part in zip(properties, cut, strict=True)),
     }
@@ -86,6 +93,46 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
         ),
     )
     return cast("LiteralString", text)
+
+
+def _dependants(shape: EntityShape) -> str:
+    """From an entity to those in whose text it is: against the direction that they read."""
+    types = "|".join(map(quoted, shape.relations.types))
+    start, end = {"both": ("-", "-"), "out": ("<-", "-"), "in": ("-", "->")}[
+        shape.relations.direction
+    ]
+    return f"{start}[relation{f':{types}' if types else ''}]{end}"
+
+
+def _neighbours(shape: EntityShape) -> LiteralString:
+    """The lists of neighbours that ``{relations}`` stands for, one for each direction."""
+    relations = shape.relations
+    types = "|".join(map(quoted, relations.types))
+    names = [f"toStringOrNull(other.{quoted(name)})" for name in relations.names or (shape.key,)]
+    written = {
+        "types": f":{types}" if types else "",
+        "word": quoted(relations.word),
+        "valid_to": quoted(shape.valid_to),
+        "label": quoted(shape.label),
+        "key": quoted(shape.key),
+        "order": quoted(shape.order or ""),
+        "names": ", ".join(names),
+        "most": str(relations.most),
+        "furthest": str(FURTHEST),
+        "longest": str(LONGEST_PART),
+    }
+    ways = {"out": (OUTGOING, "-", "->"), "in": (INCOMING, "<-", "-")}
+    statement = _for_order(NEIGHBOURS, is_ordered=shape.order is not None)
+    lists = [
+        _PLACEHOLDER.sub(
+            lambda found, ends=ends: {**written, **ends}[found[1]],
+            statement,
+        )
+        for way, (sign, start, end) in ways.items()
+        if relations.direction in (way, "both")
+        for ends in [{"sign": sign, "start": start, "end": end}]
+    ]
+    return cast("LiteralString", " + ".join(lists))
 
 
 def _for_order(statement: LiteralString, *, is_ordered: bool) -> LiteralString:

@@ -21,7 +21,9 @@ from embed_pipeline.domain.keys import (
     KeyValue,
     Unfit,
 )
+from embed_pipeline.domain.relations import BEHIND
 from embed_pipeline.domain.tally import Tally
+from embed_pipeline.domain.text import only_neighbours_differ, recipe_of
 from embed_pipeline.store.adoption import Neo4jAdoption
 from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.cypher import reconcile as cypher
@@ -219,13 +221,19 @@ class Neo4jReconciler(ScanRecord):
     def _wish(self, reading: EntityReading, hash_: str, *, is_forced: bool) -> NewJob:
         # A completed job with this text whose vector is gone: the text alone would not revive it.
         is_lost = reading.job_status is JobStatus.COMPLETED
+        recipe, is_forced = recipe_of(self.config.shape), is_forced or reading.is_wanted_anew
+        can_wait = not is_forced and only_neighbours_differ(
+            reading.vector_hash, hash_, recipe=recipe
+        )
         return NewJob(
             reading.uid,
             self.model,
             reading.version,
             text_hash=hash_ or None,
             is_lost=is_lost,
-            force=is_forced or reading.is_wanted_anew,
+            force=is_forced,
+            priority=BEHIND if can_wait else 0,
+            delay=self.config.relations_delay if can_wait else None,
         )
 
     async def _orphans(

@@ -7,7 +7,7 @@ condition spans them. Entities with other keys, or without, are on no page: ``re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 from embed_pipeline.domain.contents import present_in
 from embed_pipeline.domain.coverage import MOST_EXAMPLES
@@ -22,6 +22,8 @@ from embed_pipeline.store.naming import for_shape
 
 SMALLEST: Final = float("-inf")
 """All numbers that can be keys are greater."""
+PER_KEY: Final = 10
+"""Entities of one key that are read: more than one are duplicates already."""
 UNKEYED_TIMEOUT: Final = timedelta(minutes=10)
 """It looks at every node of the label, and holds no lock meanwhile."""
 
@@ -118,13 +120,26 @@ def _unfit(kind: str) -> Unfit:
     return reasons.get(kind.split()[0], Unfit.KEY_TYPE)
 
 
+async def read_keys(
+    tx: Transaction, config: QueueConfig, keys: Sequence[KeyValue]
+) -> list[dict[str, Any]]:
+    """The current entities with these keys, as a page has them."""
+    statement = cypher.SCAN_ENTITIES.replace(cypher.BEHIND_CURSOR, "entity.%key% IN $keys")
+    return await _records(tx, config, statement, keys=list(keys), limit=PER_KEY)
+
+
 async def _read(
     tx: Transaction, config: QueueConfig, after: KeyValue, limit: int
 ) -> list[dict[str, Any]]:
+    return await _records(tx, config, cypher.SCAN_ENTITIES, after=after, limit=limit)
+
+
+async def _records(
+    tx: Transaction, config: QueueConfig, statement: LiteralString, *, limit: int, **where: Any
+) -> list[dict[str, Any]]:
     """The entities with the hashes of their texts; of the texts no more at a time than fits."""
-    statement = for_shape(cypher.SCAN_ENTITIES, config.shape)
     parameters = {"longest": share_of(limit), "most": LONGEST_TEXT, "last": SAMPLED - 1}
-    found = await fetch(tx, statement, after=after, limit=limit, **parameters)
+    found = await fetch(tx, for_shape(statement, config.shape), limit=limit, **where, **parameters)
     records = [
         {**record["found"], **record.data("text", "size", "unread", "type")} for record in found
     ]

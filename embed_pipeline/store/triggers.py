@@ -9,6 +9,7 @@ from neo4j import Record, exceptions as neo4j_errors
 
 from embed_pipeline.domain.errors import ApocMissingError
 from embed_pipeline.domain.keys import LARGEST_EXACT, MAX_KEY_LENGTH
+from embed_pipeline.domain.relations import FURTHEST
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import trigger as cypher
 from embed_pipeline.store.database import Database
@@ -102,12 +103,21 @@ class Neo4jTriggers:
 
     @property
     def _statement(self) -> LiteralString:
-        return for_queue(for_shape(cypher.TRIGGER, self.config.shape), self.config.queue)
+        shape = self.config.shape
+        text = cypher.TRIGGER.replace("%ends%", cypher.ENDS if shape.has_relations else "")
+        return for_queue(for_shape(text, shape), self.config.queue)
 
     @property
     def _params(self) -> dict[str, Any]:
         shape = self.config.shape
+        relations = shape.relations
+        neighbours = {
+            "watched_relations": [relations.word, shape.valid_to],
+            "relation_types": list(relations.types),
+            "most_relations": FURTHEST,
+        }
         return {
+            **(neighbours if shape.has_relations else {}),
             "label": shape.label,
             "watched": [*shape.text, shape.version, shape.valid_to, *filter(None, [shape.order])],
             "model": self.model,

@@ -23,6 +23,7 @@ from embed_pipeline.domain.budget import corrected
 from embed_pipeline.domain.coverage import Coverage, ReconcilePage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, JobNotFoundError, TransitionRefusedError
+from embed_pipeline.domain.explanation import Explanation, why_not
 from embed_pipeline.domain.fairness import Lane, group_of, slots_for_oldest, suspects_first
 from embed_pipeline.domain.holds import Allowance, Hold, Origin
 from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, LeasedJob, NewJob
@@ -56,6 +57,7 @@ from embed_pipeline.domain.rate_window import (
     take,
 )
 from embed_pipeline.domain.redact import redact
+from embed_pipeline.domain.relations import BEHIND, RELATIONS_DELAY
 from embed_pipeline.domain.results import (
     Beat,
     BulkReport,
@@ -69,7 +71,13 @@ from embed_pipeline.domain.results import (
     RecoveredJob,
 )
 from embed_pipeline.domain.tally import Tally
-from embed_pipeline.domain.text import fingerprint, recipe_of, render_for, share_of
+from embed_pipeline.domain.text import (
+    fingerprint,
+    only_neighbours_differ,
+    recipe_of,
+    render_for,
+    share_of,
+)
 from embed_pipeline.domain.vector import Vector, dimensions_of, print_of
 
 ZERO = timedelta(0)
@@ -128,6 +136,9 @@ class FakeQueue:
     """Jobs for which another text was asked under this fence."""
     forced: dict[str, int] = field(default_factory=dict)
     """Jobs that are to ask the provider, and the fence under which that was wanted."""
+    put_off: set[str] = field(default_factory=set)
+    """Jobs that nobody was in a hurry for when they were asked for."""
+    relations_delay: timedelta = RELATIONS_DELAY
     operator: Operator | None = None
     actions: list[AuditEntry] = field(default_factory=list)
 
@@ -414,9 +425,33 @@ class FakeQueue:
                 continue
             tally.add_wanted(found, 0)
             is_lost = reading.job_status is JobStatus.COMPLETED
-            wishes.append(NewJob(uid, model, entity.version, text_hash=digest, is_lost=is_lost))
+            wish = NewJob(uid, model, entity.version, text_hash=digest, is_lost=is_lost)
+            if only_neighbours_differ(reading.vector_hash, digest, recipe=recipe_of(self.shape)):
+                wish = replace(wish, priority=BEHIND, delay=self.relations_delay)
+            wishes.append(wish)
         outcomes = await self.enqueue(wishes) if wishes else []
         return tally.page(cursor=None, orphaned=0, enqueued=dict(Counter(outcomes)))
+
+    def explain(self, uid: str, model: str) -> Explanation:
+        """Why an entity is found, or is not."""
+        jobs = (job for job in self.jobs.values() if _key(job)[:2] == (uid, model))
+        found = tuple(sorted(jobs, key=lambda job: -job.version))
+        entity = self.entities.get(uid)
+        if entity is None:
+            return Explanation(uid, model, None, f"there is no entity {uid!r}", jobs=found)
+        reading, digest = self._reading(uid, entity, model), self.hash_of(entity.properties)
+        coverage = classify(reading, model=model, text_hash=digest, dimensions=None)
+        job = next((job for job in found if job.version == entity.version), None)
+        recipe = recipe_of(self.shape)
+        return Explanation(
+            uid,
+            model,
+            coverage,
+            why_not(reading, coverage, text_hash=digest, recipe=recipe, job=job),
+            text=render_for(self.shape)(entity.properties),
+            version=entity.version,
+            jobs=found,
+        )
 
     def _reading(self, uid: str, entity: FakeEntity, model: str) -> EntityReading:
         key = (uid, model, entity.version)
@@ -629,27 +664,38 @@ class FakeQueue:
                 created_at=self.now,
                 queued_at=self.now,
                 text_hash=wish.text_hash,
+                run_after=self._run_after(wish),
             )
+            if wish.delay is not None:
+                self.put_off.add(id_)
             self._supersede(wish)
             if wish.force:
                 self.forced[id_] = 0
             return EnqueueOutcome.CREATED
         by_operator = job.cancelled_by not in (None, BY_QUEUE)
-        outcome = on_enqueue(Existing(job.status, job.priority, job.text_hash, by_operator), wish)
+        was_put_off = job.id in self.put_off
+        existing = Existing(job.status, job.priority, job.text_hash, by_operator, was_put_off)
+        outcome = on_enqueue(existing, wish)
         if outcome is EnqueueOutcome.REVIVED:
             self.forced.pop(job.id, None)
         if wish.force:
             self.forced[job.id] = job.fence
         if outcome is EnqueueOutcome.PROMOTED:
-            self._set(job.id, priority=wish.priority)
+            run_after = None if was_put_off and job.attempts == 0 else job.run_after
+            self._set(job.id, priority=wish.priority, run_after=run_after)
+            self.put_off.discard(job.id)
         elif outcome is EnqueueOutcome.REVIVED:
             self.counters["revived"] += 1
+            is_free = was_put_off or wish.delay is not None
             self._reopen(
                 job.id,
-                priority=max(wish.priority, job.priority),
+                priority=wish.priority if is_free else max(wish.priority, job.priority),
                 text_hash=wish.text_hash or job.text_hash,
                 max_attempts=max_attempts,
+                run_after=self._run_after(wish),
             )
+            if wish.delay is not None:
+                self.put_off.add(job.id)
             self._supersede(wish)
         elif (
             outcome is EnqueueOutcome.PRESENT
@@ -661,6 +707,9 @@ class FakeQueue:
                 self.moved[job.id] = job.fence
             self._set(job.id, text_hash=wish.text_hash)
         return outcome
+
+    def _run_after(self, wish: NewJob) -> datetime | None:
+        return self.now + wish.delay if wish.delay else None
 
     def _supersede(self, wish: NewJob) -> None:
         for job in list(self.jobs.values()):
@@ -695,6 +744,9 @@ class FakeQueue:
         self._end(job_id, JobStatus.CANCELLED, cancelled_by=who, error=why)
 
     def _reopen(self, job_id: str, **fields: object) -> None:
+        if job_id in self.put_off:
+            self.put_off.remove(job_id)
+            fields = {"priority": 0, **fields}
         self._set(
             job_id,
             status=JobStatus.PENDING,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from embed_pipeline.domain.coverage import CoverageReport
+    from embed_pipeline.domain.explanation import Explanation
     from embed_pipeline.domain.identity import Embedding
     from embed_pipeline.domain.job import Job
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
@@ -147,6 +148,10 @@ class InMemoryOperations(Operations):
         fake = deepcopy(self.fake) if dry_run else self.fake
         page = await fake.reconcile(self.settings.model)
         return CoverageReport(self.settings.model).plus(page)
+
+    async def explain(self, entity: str) -> Explanation:
+        """Why an entity is found, or is not; what a change costs is not counted."""
+        return self.fake.explain(entity, self.settings.model)
 
     async def search(self, text: str, *, limit: int = 10) -> list[Hit]:
         """The nearest entities; mock vectors know equal texts and nothing else."""

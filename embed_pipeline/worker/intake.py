@@ -12,7 +12,7 @@ from embed_pipeline.domain.errors import PermanentError, TooMuchAtOnceError, Tra
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import Lease, LeasedJob
 from embed_pipeline.domain.results import Completion, EntityFate, LoadedEntity
-from embed_pipeline.domain.text import pages_by_size, text_hash
+from embed_pipeline.domain.text import hash_of_entity, pages_by_size
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import Item, pack
 from embed_pipeline.worker.options import DrainOptions
@@ -259,8 +259,9 @@ class Intake:
     def _render(self, entities: Sequence[tuple[LeasedJob, Mapping[str, Any]]]) -> list[Item]:
         items = []
         for leased, properties in entities:
-            text = self._parts.render(properties)
-            digest = text_hash(text, recipe=self._parts.recipe)
+            render, recipe = self._parts.render, self._parts.recipe
+            text = render(properties)
+            digest = hash_of_entity(properties, text, render=render, recipe=recipe)
             items.append(Item(leased, self._parts.embedder.prepare(text), digest))
         return items
 

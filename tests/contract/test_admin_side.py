@@ -33,6 +33,33 @@ async def test_enqueue_says_what_it_did(queue: Any) -> None:
     assert (await queue.job("ada")).priority == 3
 
 
+async def test_m117_a_job_that_is_put_off_waits_until_somebody_is_in_a_hurry(queue: Any) -> None:
+    later = NewJob("ada", MODEL, priority=-1, delay=timedelta(minutes=5))
+    await queue.put_entity("ada")
+
+    assert await queue.admin.enqueue([later]) == [CREATED]
+    assert (await queue.lease()).jobs == ()
+    assert await queue.admin.enqueue([later]) == [PRESENT]
+    assert await queue.admin.enqueue([NewJob("ada", MODEL, priority=-2)]) == [PROMOTED]
+    assert [job.lease.entity_uid for job in (await queue.lease()).jobs] == ["ada"]
+
+
+async def test_m117_what_was_put_off_is_leased_when_its_time_has_come(queue: Any) -> None:
+    await queue.in_state("ada", JobStatus.COMPLETED)
+    await queue.admin.enqueue(
+        [NewJob("ada", MODEL, priority=-1, text_hash="x", delay=timedelta(minutes=5))]
+    )
+    assert (await queue.lease()).jobs == ()
+
+    queue.clock.advance(timedelta(minutes=5))
+
+    [leased] = (await queue.lease()).jobs
+    assert (await queue.job("ada")).priority == -1
+    await queue.complete(leased.lease)
+    await queue.admin.enqueue([NewJob("ada", MODEL, text_hash="y")])
+    assert (await queue.job("ada")).priority == 0
+
+
 async def test_enqueue_answers_in_the_order_of_the_wishes(queue: Any) -> None:
     await queue.admin.enqueue([NewJob("b", MODEL)])
 

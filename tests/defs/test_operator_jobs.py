@@ -324,3 +324,17 @@ async def test_embedding_all_again_fails_until_somebody_accepts_what_it_costs(
     assert looked.success
     assert sum(jobs_before.values()) == 0
     assert figures(accepted)["enqueued_created"] == 1
+
+
+class TestExplainEntity:
+    async def test_m118_says_why_and_shows_no_text(self, deployment: Deployment) -> None:
+        queue = deployment.queue
+        await queue.given_jobs("ada")
+
+        run = await deployment.run("explain_entity", {"entity": "ada"})
+
+        found = figures(run)
+        assert found["why"] == "it has no vector yet; its job waits for a drain"
+        assert (found["coverage"], found["is_found"]) == ("missing", False)
+        assert [row["status"] for row in found["jobs"]] == ["pending"]
+        assert "Observations" not in str(found)

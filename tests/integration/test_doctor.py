@@ -210,3 +210,21 @@ async def test_m139_reconcile_and_status_say_it_too(
     assert "Does not fit no node has the label Movies; set EMBED_ENTITY_LABEL" in words
     [misfit] = json.loads(read.stdout)["coverage"]["misfits"]
     assert misfit.startswith("no node has the label Movies; set EMBED_ENTITY_LABEL")
+
+
+async def test_m118_the_command_explains_an_entity(
+    queue: Neo4jUnderTest, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("EMBEDDING_PROVIDER", "mock")
+    await queue.put_entity("ada")
+
+    shown = await asyncio.to_thread(CliRunner().invoke, app, ["explain", "ada"])
+    plain = await asyncio.to_thread(CliRunner().invoke, app, ["explain", "ada", "--json"])
+
+    assert (shown.exit_code, plain.exit_code) == (1, 1)
+    assert "it has no vector yet; it has no job" in shown.output
+    found = json.loads(plain.stdout)
+    assert (found["text"], found["is_found"]) == (
+        "Name: ada\nType: test\nObservations:\n- text",
+        False,
+    )

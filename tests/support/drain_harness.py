@@ -45,6 +45,7 @@ class DrainUnderTest(Neo4jUnderTest):
     store_clock: FakeClock | None = None
     """Lets a test decide when a lease has expired; without it the server's own time passes."""
 
+    relations_delay: timedelta = timedelta(0)
     keeps_foreign: bool = False
     keeps_old: bool = False
 
@@ -55,6 +56,7 @@ class DrainUnderTest(Neo4jUnderTest):
             dimensions=DIMENSIONS,
             keeps_foreign=self.keeps_foreign,
             keeps_old=self.keeps_old,
+            relations_delay=self.relations_delay,
         )
         self.queue = self._opened(self.driver)
         self.jobs, self.admin, self.switch = (

@@ -1,10 +1,19 @@
 """Texts of graphs that do not look like Memento's."""
 
+from typing import Any
+
 import pytest
 
 from embed_pipeline.domain.entity import EntityShape, template_names
 from embed_pipeline.domain.errors import ConfigurationError
-from embed_pipeline.domain.text import recipe_of, render_for
+from embed_pipeline.domain.relations import READ_AS, Relations, line_of
+from embed_pipeline.domain.text import (
+    fingerprint,
+    only_neighbours_differ,
+    recipe_of,
+    render_for,
+    text_hash,
+)
 
 PAPER = EntityShape(label="Paper", key="doi", template="{title}: {abstract}\n{keywords}")
 
@@ -44,3 +53,51 @@ def test_what_is_no_plain_template_is_refused(template: str) -> None:
     assert template_names(template) == ()
     with pytest.raises(ConfigurationError, match="template"):
         EntityShape(template=template)
+
+
+RELATED = EntityShape(template="{name}\n{relations}")
+
+
+def related_hash(name: str, *neighbours: str) -> str:
+    hash_of = fingerprint(render_for(RELATED), recipe=recipe_of(RELATED))
+    return hash_of({"name": name, READ_AS: [line_of(">", "KNOWS", other) for other in neighbours]})
+
+
+def test_m115_relations_alone_are_no_text_of_an_entity() -> None:
+    with pytest.raises(ConfigurationError, match=r"\{relations\} is none"):
+        EntityShape(template="{relations}")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"direction": "up"}, "direction is 'up'; allowed are both, out and in"),
+        ({"most": 0}, "most is 0; allowed is 1 to 100"),
+    ],
+)
+def test_m115_a_wrong_choice_of_neighbours_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Relations(**given)
+
+
+def test_m115_other_neighbours_are_another_recipe_only_where_they_are_in_the_text() -> None:
+    other = Relations(types=("A",), direction="in", most=3, word="w", names=("title", "n:{"))
+    without = EntityShape(template="{name}", relations=other)
+    with_them = EntityShape(template="{name}: {relations}", relations=other)
+
+    assert recipe_of(without) == recipe_of(EntityShape(template="{name}"))
+    assert recipe_of(with_them) != recipe_of(EntityShape(template="{name}: {relations}"))
+    assert Relations.parse(recipe_of(with_them)) == (other, "{name}: {relations}")
+    assert Relations.parse(recipe_of(without)) is None
+
+
+def test_m116_the_hash_tells_a_change_of_neighbours_from_one_of_the_entity() -> None:
+    recipe = recipe_of(RELATED)
+    before = related_hash("Ada", "Babbage")
+
+    assert only_neighbours_differ(before, related_hash("Ada", "Mary"), recipe=recipe)
+    assert only_neighbours_differ(before, related_hash("Ada"), recipe=recipe)
+    assert not only_neighbours_differ(before, related_hash("Eve", "Babbage"), recipe=recipe)
+    assert not only_neighbours_differ(before, before, recipe=recipe)
+    assert not only_neighbours_differ(before, None, recipe=recipe)
+    assert related_hash("  ") == text_hash("", recipe=recipe)

@@ -22,8 +22,11 @@ ON CREATE SET
   job.fence = 0,
   job.expiries = 0,
   job.forced_fence = row.forced_fence,
+  job.put_off = row.put_off,
   job._lock = $token,"""
-    + enter_lane(priority="row.priority", queued_at="now", expiries="0")
+    + enter_lane(
+        priority="row.priority", queued_at="now", expiries="0", run_after="now + row.delay"
+    )
     + """
 RETURN row.index AS index, job {.*} AS job, coalesce(job._lock = $token, false) AS created,
   CASE WHEN job.fence IS NULL THEN elementId(job) END AS stray

@@ -46,6 +46,26 @@ CASE WHEN size <= $longest THEN CASE WHEN size <= $most THEN text ELSE {%cut%} E
 """The properties of a text as they are read, and nothing of one that is longer than ``$longest``.
 """
 
+NEIGHBOURS: Final[LiteralString] = """
+COLLECT {
+  MATCH (entity)%start%[relation%types%]%end%(other)
+  WITH relation, other LIMIT %furthest%
+  WHERE relation.%valid_to% IS NULL AND other.%valid_to% IS NULL
+    AND (NOT other:%label% OR %current_other%)
+  WITH DISTINCT '%sign%'
+    + left(coalesce(toStringOrNull(relation.%word%), type(relation)), %longest%) + '\\u001f'
+    + left(coalesce(%names%), %longest%) AS neighbour
+  WHERE neighbour IS NOT NULL
+  RETURN neighbour ORDER BY neighbour LIMIT %most%
+}"""
+"""The neighbours of ``entity`` in one direction, as ``domain.relations.line_of`` writes them.
+
+The first of them in order of words and names, and never more reading than the first limit allows:
+sorted without it, a page of 1,000 with some hubs took 279,813 hits instead of 4,001. Relations that
+are closed, and neighbours that are outdated versions, are no neighbours. Read as a list of texts,
+they are measured, cut and paged like any other property.
+"""
+
 SAMPLE_OF_VECTOR: Final[LiteralString] = """
 CASE WHEN vector IS :: LIST<FLOAT> NOT NULL OR vector IS :: LIST<INTEGER> NOT NULL
   THEN [i IN range(0, $last) | vector[i * (size(vector) - 1) / $last]] END"""

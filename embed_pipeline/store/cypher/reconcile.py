@@ -2,10 +2,16 @@
 
 from typing import Final, LiteralString
 
-SCAN_ENTITIES: Final[LiteralString] = """
+BEHIND_CURSOR: Final[LiteralString] = "entity.%key% > $after"
+"""Where a page begins."""
+
+SCAN_ENTITIES: Final[LiteralString] = (
+    """
 CALL () {
   MATCH (entity:%label%)
-  WHERE entity.%key% > $after AND %current_entity%
+  WHERE """
+    + BEHIND_CURSOR
+    + """ AND %current_entity%
   RETURN entity ORDER BY entity.%key% LIMIT $limit
 }
 WITH entity, entity.%vector% AS vector
@@ -25,6 +31,7 @@ RETURN found, %readable% AS text, size,
   CASE WHEN type IS :: STRING THEN left(type, 100) WHEN type IS :: LIST<ANY> THEN '(list)'
     ELSE type END AS type
 """
+)
 """A page of current entities in order of their keys; walks the index once.
 
 ``$after`` is a text or a number, and only keys of that kind are found: to Neo4j no text is greater

@@ -8,7 +8,8 @@ WITH coalesce(alias.epoch, 0) AS epoch WHERE epoch = $epoch
 CALL db.index.vector.queryNodes($index, $candidates, $vector) YIELD node, score
 WHERE %current_node% AND node.%vector_model% = $model
 WITH node, score, node.%key% AS key ORDER BY score DESC, key LIMIT $limit
-WITH key, toStringOrNull(node.%type%) AS type, score, node {%text%} AS text
+WITH key, score, node AS entity
+WITH key, toStringOrNull(entity.%type%) AS type, score, entity {%text%} AS text
 WITH key, type, score, text, %size% AS size
 RETURN key, type, score, %readable% AS text ORDER BY score DESC, key
 """

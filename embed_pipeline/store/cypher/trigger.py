@@ -14,7 +14,7 @@ UNWIND $createdNodes
       nodes
       + [change IN coalesce($assignedNodeProperties[name], [])
          WHERE change.old IS NULL OR change.old <> change.new | change.node]
-      + [change IN coalesce($removedNodeProperties[name], []) | change.node]) AS entity
+      + [change IN coalesce($removedNodeProperties[name], []) | change.node])%ends% AS entity
 WITH DISTINCT entity
 WHERE entity:%label% AND %current_entity%
 WITH entity.%key% AS key, entity.%version% AS given
@@ -42,17 +42,21 @@ ON CREATE SET job:EmbedPending, job.id = randomUUID(), job.status = 'pending',
   job.fence = 0, job.expiries = 0, job.created_at = now, job.queued_at = now,"""
     + enter_lane(priority="0", queued_at="now", expiries="0")
     + """
-WITH job, now WHERE NOT job:EmbedPending AND NOT job:EmbedProcessing
+WITH job, now WHERE NOT job:EmbedProcessing AND (NOT job:EmbedPending OR job.put_off)
 WITH job, now ORDER BY job.id
 SET job._lock = 'trigger'
-WITH job, now WHERE job.status IN ['completed', 'failed', 'cancelled'] AND job.fence IS NOT NULL
+WITH job, now WHERE job.fence IS NOT NULL
+  AND (job.status IN ['completed', 'failed', 'cancelled']
+    OR job.status = 'pending' AND job.put_off AND job.attempts = 0)
+WITH job, now, CASE WHEN job.put_off THEN 0 ELSE job.priority END AS priority
 REMOVE job:EmbedCompleted:EmbedFailed:EmbedCancelled
 SET job:EmbedPending, job.status = 'pending', job.attempts = 0, job.expiries = 0,
+  job.priority = priority, job.put_off = null,
   job.queued_at = now, job.processed_at = null, job.text_hash = null,
   job.error = null, job.error_category = null, job.error_stack = null,
   job.error_history = null, job.cancelled_by = null, job.ended_elsewhere = null,
   job.forced_fence = null,"""
-    + enter_lane(priority="job.priority", queued_at="now", expiries="0")
+    + enter_lane(priority="priority", queued_at="now", expiries="0")
 )
 """Make or revive the job of every entity whose text a transaction creates or changes.
 
@@ -61,6 +65,23 @@ client's write: every value is checked for its type before it is used, and what 
 is one that somebody else wrote, is left to the scan. Keys and versions become those of jobs as in
 ``domain.keys``. Jobs that are pending or processing are not touched, so it waits for no worker: a
 completion compares the text under the lock of the entity, which the client's transaction holds.
+One that was put off is brought forward: its entity itself has changed now.
+"""
+
+ENDS: Final[LiteralString] = """
+  + reduce(nodes = [], relation IN [relation IN
+      $createdRelationships + $deletedRelationships
+      + reduce(changed = [], name IN $watched_relations |
+          changed
+          + [change IN coalesce($assignedRelationshipProperties[name], [])
+             WHERE change.old IS NULL OR change.old <> change.new | change.relationship]
+          + [change IN coalesce($removedRelationshipProperties[name], []) | change.relationship])
+      WHERE $relation_types = [] OR type(relation) IN $relation_types][0..$most_relations] |
+    nodes + [node IN [startNode(relation), endNode(relation)] WHERE NOT node IN $deletedNodes])"""
+"""Both ends of the relationships that a transaction creates, changes or removes.
+
+A bounded number of them: a client that joins a hub to everything must not wait for so many jobs,
+and the scan finds the rest.
 """
 
 INSTALL_TRIGGER: Final[LiteralString] = """

@@ -1,7 +1,7 @@
 """Every setting with values it must refuse; a setting without a row here fails."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,8 @@ NUMBERS = {
     "EMBEDDING_RATE_LIMIT_TOKENS": (1, 1_000_000),
     "EMBEDDING_RATE_LIMIT_INTERVAL": (1, DAY_MS),
     "EMBEDDING_TOKENS_PER_MINUTE": (1, 10_000_000_000),
+    "EMBED_ENTITY_RELATIONS_MOST": (1, 100),
+    "EMBED_RELATIONS_DELAY_MS": (0, DAY_MS),
     "EMBED_JOB_RETENTION_DAYS": (7, 30),
     "EMBED_JOB_RETENTION_DAYS_COMPLETED": (7, 30),
     "EMBED_JOB_RETENTION_DAYS_FAILED": (7, 30),
@@ -47,6 +49,7 @@ CHOICES = {
     "EMBED_KEEP_OLD_VECTORS": ("true", "false"),
     "EMBED_VECTOR_INDEX_QUANTIZED": ("auto", "true", "false"),
     "EMBEDDING_PROVIDER": ("auto", "openai", "local", "local-fast", "mock"),
+    "EMBED_ENTITY_RELATIONS_DIRECTION": ("both", "out", "in"),
     "EMBED_CODE_SERVER": ("all", "drains"),
     "EMBED_JOB_PRESET": ("development", "production", "high-reliability"),
 }
@@ -59,6 +62,7 @@ NAMES = (
     "EMBED_ENTITY_VECTOR",
     "EMBED_ENTITY_TYPE",
     "EMBED_ENTITY_OBSERVATIONS",
+    "EMBED_ENTITY_RELATIONS_WORD",
     "EMBED_VECTOR_INDEX",
 )
 TEXTS: dict[str, tuple[str, ...]] = {
@@ -109,6 +113,10 @@ TEXTS: dict[str, tuple[str, ...]] = {
         (" ", "0", "-1", "100000000001", "many", "nan", "1.5", "1e6", "1_000", "１"),
     ),
     "EMBED_QUALITY_LEAVE_OUT": ("a\n", "\x1b[31m", "a" * 1001),
+    **dict.fromkeys(
+        ("EMBED_ENTITY_RELATIONS_TYPES", "EMBED_ENTITY_RELATIONS_NAMES"),
+        (" ", ",", "A, b\\c", "A,\x1b[31m", "a" * 129),
+    ),
     "EMBED_QUEUE": (" ", "Acme", "1st", "_a", "a-b", "a b", "a`b", "a\n", "ä", "a" * 32),
     "EMBED_ENTITY_TEMPLATE": (
         " ",
@@ -158,6 +166,10 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
         ("EMBED_BUDGET_TOKENS_PER_DAY", "EMBED_BUDGET_TOKENS_PER_MONTH"), ("1", "100000000000")
     ),
     "EMBED_QUALITY_LEAVE_OUT": ("MENTIONS", "MENTIONS, SAME AS", "é"),
+    **dict.fromkeys(
+        ("EMBED_ENTITY_RELATIONS_TYPES", "EMBED_ENTITY_RELATIONS_NAMES"),
+        ("KNOWS", "KNOWS, WORKS AT", "é,`a"),
+    ),
     "EMBED_QUEUE": ("default", "acme", "tenant_42", "a" * 31),
     "EMBED_ENTITY_TEMPLATE": (
         *("{title}", "{title}: {abstract}", "{{literal}} {a}", "{first name} {a.b} {título}"),
@@ -356,4 +368,4 @@ def test_bolt_in_the_clear_to_another_machine_must_be_allowed_explicitly(
 def test_no_hostile_name_gets_into_a_shape(field: str) -> None:
     for name in REFUSED_NAMES:
         with pytest.raises(ConfigurationError, match="allowed is a name of at most 128 printable"):
-            EntityShape(**{field: name})
+            EntityShape(**cast("Any", {field: name}))

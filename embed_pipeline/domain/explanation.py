@@ -1,0 +1,82 @@
+"""Why an entity is found, or is not: its text, its vector and its jobs side by side."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from embed_pipeline.domain.coverage import Coverage
+from embed_pipeline.domain.job import Job, JobStatus
+from embed_pipeline.domain.judging import EntityReading
+from embed_pipeline.domain.plan import Plan
+from embed_pipeline.domain.text import only_neighbours_differ
+
+DEPENDANTS: Final = 1_000
+"""Entities whose texts name this one that are counted and priced; a hub may have more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything that decides whether a search can find an entity."""
+
+    entity: str
+    model: str
+    coverage: Coverage | None
+    """How well its vector fits; ``None`` if there is no such entity."""
+    why: str
+    """The same in words."""
+    text: str = ""
+    """What would be embedded now."""
+    tokens: int = 0
+    version: int | None = None
+    dependants: int = 0
+    """Entities whose texts name it; at most ``DEPENDANTS`` are counted."""
+    change: Plan | None = None
+    """What it takes if its name changes: its own text, and those of the dependants."""
+    jobs: tuple[Job, ...] = ()
+    """The jobs of its versions, the newest first."""
+
+    @property
+    def is_found(self) -> bool:
+        """Whether a search by the text of today finds it."""
+        return self.coverage is Coverage.CURRENT
+
+
+def why_not(
+    reading: EntityReading, coverage: Coverage, *, text_hash: str, recipe: str, job: Job | None
+) -> str:
+    """Say in a sentence what the vector is worth, and what becomes of it."""
+    words = {
+        Coverage.CURRENT: "its vector is that of this text",
+        Coverage.EMPTY_TEXT: "there is nothing in its text to embed, so it has no vector",
+        Coverage.MISSING: "it has no vector yet",
+        Coverage.FOREIGN: "its vector was written by somebody else",
+        Coverage.WRONG_MODEL: f"its vector is of {reading.model}, which is not the model now",
+        Coverage.UNEMBEDDABLE: reading.unfit.words if reading.unfit else "no job can mean it",
+        Coverage.STALE: "its text has changed since it was embedded",
+    }
+    said = words[coverage]
+    if coverage is Coverage.STALE:
+        if reading.vector_version != reading.version:
+            said = f"its vector is of version {reading.vector_version}"
+        elif only_neighbours_differ(reading.vector_hash, text_hash, recipe=recipe):
+            said = "its neighbours have changed since it was embedded"
+        elif reading.is_wanted_anew and reading.vector_hash == text_hash:
+            said = "another vector was asked for while this one was being made"
+    if coverage in (Coverage.CURRENT, Coverage.EMPTY_TEXT, Coverage.UNEMBEDDABLE):
+        return said
+    return f"{said}; {_becomes(job)}"
+
+
+def _becomes(job: Job | None) -> str:
+    if job is None:
+        return "it has no job: the next scan makes one"
+    match job.status:
+        case JobStatus.PENDING if job.run_after is not None:
+            return f"its job waits until {job.run_after:%Y-%m-%d %H:%M:%S} UTC"
+        case JobStatus.PENDING:
+            return "its job waits for a drain"
+        case JobStatus.PROCESSING:
+            return f"its job is being worked on by {job.lock_owner}"
+        case JobStatus.COMPLETED:
+            return "its job was done for a former text: the next scan opens it again"
+        case _:
+            return f"its job is {job.status.value}: {job.error or 'no reason is known'}"

@@ -1,0 +1,14 @@
+"""The statement that finds who names an entity; written for a shape by ``for_shape``."""
+
+from typing import Final, LiteralString
+
+DEPENDANTS: Final[LiteralString] = """
+MATCH (entity:%label% {%key%: $key}) USING INDEX entity:%label%(%key%)
+WHERE %current_entity%
+MATCH (entity)%dependants%(other:%label%)
+WITH relation, other LIMIT $most
+WHERE relation.%valid_to% IS NULL AND %current_other% AND other.%key% <> $key
+RETURN collect(DISTINCT other.%key%) AS keys
+"""
+"""The current entities in whose texts the name of this one may stand; bounded, as a hub has many.
+"""

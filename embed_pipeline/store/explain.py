@@ -1,0 +1,52 @@
+"""Reads one entity as the scan does."""
+
+from typing import NamedTuple
+
+from embed_pipeline.domain.coverage import Coverage
+from embed_pipeline.domain.explanation import DEPENDANTS
+from embed_pipeline.domain.judging import EntityReading, classify
+from embed_pipeline.domain.keys import Unfit, uid_of
+from embed_pipeline.domain.text import render_for
+from embed_pipeline.store.cypher import explain as cypher
+from embed_pipeline.store.database import Transaction, fetch_one
+from embed_pipeline.store.entity_readings import readings_of
+from embed_pipeline.store.load import ANY_LENGTH, keys_of, read_entities
+from embed_pipeline.store.naming import for_shape
+from embed_pipeline.store.queue import Queue
+from embed_pipeline.store.scan_page import PageOfEntities, read_keys
+
+
+class Looked(NamedTuple):
+    """An entity as the scan sees it, and who names it in its text."""
+
+    reading: EntityReading
+    coverage: Coverage
+    text_hash: str
+    text: str
+    dependants: list[str]
+
+
+async def look_at(queue: Queue, model: str, uid: str) -> Looked | None:
+    """Read one entity; ``None`` if no current one has the key. Changes nothing."""
+    config = queue.config
+
+    async def work(tx: Transaction) -> Looked | None:
+        keys = list(keys_of([uid]))
+        records = await read_keys(tx, config, keys)
+        if not records:
+            return None
+        page = PageOfEntities(records, [], None)
+        reading, hash_ = (await readings_of(tx, config, model, page))[0]
+        coverage = classify(reading, model=model, text_hash=hash_, dimensions=config.dimensions)
+        entity = (await read_entities(tx, config, [uid], longest=ANY_LENGTH))[uid]
+        text = render_for(config.shape)(entity.text or {})
+        dependants: list[str] = []
+        if config.shape.has_relations:
+            statement = for_shape(cypher.DEPENDANTS, config.shape)
+            for key in keys:
+                found = await fetch_one(tx, statement, key=key, most=DEPENDANTS)
+                uids = (uid_of(other) for other in found["keys"])
+                dependants += [other for other in uids if not isinstance(other, Unfit)]
+        return Looked(reading, coverage, hash_, text, dependants)
+
+    return await queue.database.read(work)
