@@ -5,7 +5,7 @@ writes a ``defs.yaml``; addresses, keys and limits are variables, never attribut
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import dagster as dg
 from pydantic import BaseModel, Field

@@ -200,8 +200,7 @@ def rate_limits(settings: Settings) -> RateLimits:
     tokens = settings.tokens_per_minute
     if settings.is_rate_limited:
         # Tokens of a minute in an interval that may be longer: fewer than allowed, never more.
-        interval = settings.rate_limit_interval
-        return RateLimits(settings.rate_limit_requests, interval, tokens)
+        return RateLimits(settings.rate_limit_requests, settings.rate_limit_interval, tokens)
     return replace(UNLIMITED, tokens=tokens)
 
 

@@ -9,13 +9,15 @@ from embed_pipeline.history.notebook import by_span, plot, rate_limits, read
 
 
 def test_a_wrong_setting_is_a_sentence_and_an_empty_table(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "3")
+
     found = read(history.drains, since="7d", columns=["seconds"])
 
     assert found.empty
     assert list(found) == ["seconds"]
-    assert "EMBED_JOB_RETENTION_DAYS is not set" in capsys.readouterr().out
+    assert "EMBED_JOB_RETENTION_DAYS is '3'" in capsys.readouterr().out
 
 
 def test_says_how_much_was_read(capsys: pytest.CaptureFixture[str]) -> None:
