@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from embed_pipeline.devserver.config import Memory
@@ -32,6 +33,10 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Whoever starts the tests with nohup means them, not what they start.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # A busy machine is no fault of what is tested.
+    patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+    hypothesis.settings.register_profile("patient", hypothesis.settings.default, **patient)
+    hypothesis.settings.load_profile("patient")
 
 
 @dataclass(frozen=True)
