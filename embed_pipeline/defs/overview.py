@@ -5,15 +5,18 @@ that matter.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final
 
 import dagster as dg
 
 READINGS: Final = 60
-"""An hour of them, as the settings come; each event carries the picture, so it has to be small."""
+"""An hour of them, as the settings come."""
+STEP: Final = 2
+"""Every second one is drawn: each event carries the picture, so it has to be small."""
 FIGURES: Final = {
     "pending": "jobs that wait",
     "oldest_pending_seconds": "age of the oldest, seconds",
@@ -72,9 +75,10 @@ def _panel(index: int, name: str, points: Sequence[Point]) -> str:
         return f"{title}: nothing</text>"
     most = max(value for _, value in known)
     begin, span = points[0].at, max(points[-1].at - points[0].at, 1.0)
-    line = " ".join(
-        f"{left + WIDTH * (at - begin) / span:.0f},{TOP + HEIGHT * (1 - value / (most or 1)):.0f}"
-        for at, value in known
+    line = _line(
+        (left + WIDTH * (at - begin) / span, TOP + HEIGHT * (1 - value / (most or 1)))
+        # The last one always.
+        for at, value in reversed(known[::-STEP])
     )
     bottom, first, last = TOP + HEIGHT, _time(points[0].at), _time(points[-1].at)
     times = (
@@ -84,8 +88,15 @@ def _panel(index: int, name: str, points: Sequence[Point]) -> str:
     return (
         f"{title}: {known[-1][1]:,.0f}, at most {most:,.0f}</text>"
         f'<path d="M{left} {bottom}h{WIDTH}" stroke="#c9ced6"/>'
-        f'<polyline points="{line}" fill="none" stroke="{COLOUR}" stroke-width="2"/>{times}'
+        f'<path d="{line}" fill="none" stroke="{COLOUR}" stroke-width="2"/>{times}'
     )
+
+
+def _line(places: Iterable[tuple[float, float]]) -> str:
+    """A line through whole places, each said by its distance from the one before."""
+    whole = [(round(x), round(y)) for x, y in places]
+    steps = (f"{x - u} {y - v}" for (u, v), (x, y) in pairwise(whole))
+    return f"M{whole[0][0]} {whole[0][1]}l{' '.join(steps) or '0 0'}".replace(" -", "-")
 
 
 def _time(at: float) -> str:

@@ -68,8 +68,9 @@ async def test_the_last_hour_is_drawn_above_the_figures(
     assert next(iter(event.metadata)) == "chart"
     chart = picture(dict(event.metadata))
     assert labels(chart)[0] == "jobs that wait: 4, at most 4"
-    [heights] = [line.get("points") for line in list(chart.iter(f"{SVG}polyline"))[:1]]
-    assert [point.split(",")[1] for point in str(heights).split()] == ["94", "42", "24"]
+    waiting = next(p.get("d") for p in chart.iter(f"{SVG}path") if p.get("fill") == "none")
+    # Every second reading, the last among them: from the bottom to the top.
+    assert waiting == "M0 94l220-70"
 
 
 async def test_materialize_draws_what_was_read_before_too(
