@@ -9,12 +9,14 @@
     history.coverage()
     history.failures()
     history.similarities()
+    history.of_each(history.drains, since="24h")
 
 All of them only read. What was exported to Parquet and what still stands in Dagster's event log
 are joined; ``docs/history.md`` lists every column with its unit.
 """
 
 from embed_pipeline.history import capacity
+from embed_pipeline.history.embeddings import of_each
 from embed_pipeline.history.failures import failures
 from embed_pipeline.history.retrying import retry_config
 from embed_pipeline.history.similarities import similarities
@@ -25,6 +27,7 @@ __all__ = [
     "coverage",
     "drains",
     "failures",
+    "of_each",
     "queue_metrics",
     "retry_config",
     "similarities",

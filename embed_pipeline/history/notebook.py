@@ -9,6 +9,7 @@ import pandas as pd
 
 from embed_pipeline.domain.errors import ConfigurationError, EmbedPipelineError
 from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.history.embeddings import meaning
 from embed_pipeline.history.frames import empty, resampled
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings.embeddings import load_embeddings
@@ -30,17 +31,22 @@ def say(text: str) -> None:
 
 
 def read(
-    table: Callable[..., pd.DataFrame], *, columns: Sequence[str] = (), **options: Any
+    table: Callable[..., pd.DataFrame],
+    *,
+    embedding: str | None = None,
+    columns: Sequence[str] = (),
+    **options: Any,
 ) -> pd.DataFrame:
     """Read a table and say how much there was; or why there is nothing, and go on without.
 
     Args:
         table: a function of ``history``.
+        embedding: whose table; None is the only one there is.
         columns: those that later cells rely on, also where nothing can be read.
         options: for the function.
     """
     try:
-        frame = table(**options)
+        frame = table(**meaning(table, embedding), **options)
     except EmbedPipelineError as error:
         say(f"Nothing to read: {error}")
         return empty().reindex(columns=list(columns))

@@ -130,6 +130,25 @@ def test_it_is_read_in_any_folder_without_any_setting(
     assert everything_in(tmp_path) == []
 
 
+def test_m96_every_embedding_is_read_with_a_column_that_says_whose_a_row_is(
+    used_home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = folder / "two.yaml"
+    named.write_text(
+        "embeddings:\n  - {name: default}\n  - {name: people, label: Person, vector: person}\n"
+    )
+    monkeypatch.setenv("EMBED_EMBEDDINGS_PATH", str(named))
+    with dg.DagsterInstance.from_config(str(used_home)) as instance:
+        key = dg.AssetKey(["people", "embed_queue_metrics"])
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata={"pending": 7}))
+
+    found = history.of_each(history.queue_metrics, instance=used_home)
+
+    assert found["embedding"].tolist() == ["default"] * 3 + ["people"]
+    assert found["pending"].tolist()[-1] == 7
+    assert found.index.is_monotonic_increasing
+
+
 def test_days_whose_place_was_named_are_joined_to_any_instance(
     used_home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
