@@ -14,6 +14,7 @@ from embed_pipeline.devserver.dev_session import DevSession, dev_session
 from embed_pipeline.devserver.errors import LocalServerError
 from embed_pipeline.devserver.leftovers import stop_leftovers
 from embed_pipeline.devserver.neo4j_server import Neo4jServer
+from embed_pipeline.devserver.offering import Ask, can_be_asked, hear_yes, offer_change
 from embed_pipeline.devserver.output import Outlet, Speaker
 from embed_pipeline.devserver.sample import load_into_empty_graph
 from embed_pipeline.devserver.stop_signals import StopSignals
@@ -56,8 +57,9 @@ def run(
                 settings = embeddings[0]
                 if settings.uses_bundled_server:
                     _start_neo4j(server, session, cleanup, console)
+                ask = hear_yes if can_be_asked() else None
                 for each in embeddings:
-                    prepare_database(each, speaker, change_model=change_model)
+                    prepare_database(each, speaker, change_model=change_model, ask=ask)
                 speaker.say("▸ Dagster is starting")
                 dagster = _start_dagster(port, signals, cleanup, speaker)
                 # Whatever ends the wait: from here on only the stop is under way.
@@ -105,16 +107,21 @@ def _say_alarm(speaker: Speaker, line: str) -> None:
     speaker.say(printable(Text.from_ansi(line).plain), style="yellow")
 
 
-def prepare_database(as_set: Settings, speaker: Speaker, *, change_model: bool) -> None:
+def prepare_database(
+    as_set: Settings, speaker: Speaker, *, change_model: bool, ask: Ask | None = None
+) -> None:
     """Create the schema, and load the sample graph into an empty graph of our own.
+
+    ``ask``: where the settings name another model than the live one, somebody can be asked whether
+    it is to be filled now.
 
     Raises:
         SchemaError: the database holds something that contradicts, such as another model.
     """
 
-    async def main() -> None:
+    async def main() -> bool:
         async with connected(wiring.connection(as_set)) as driver:
-            await _say_what_is_live(driver, as_set, speaker, change_model=change_model)
+            is_wanted = await _say_what_is_live(driver, as_set, speaker, change_model=change_model)
             report, settings = await install_live(driver, as_set, change_model=change_model)
             speaker.say(f"▸ Schema: {len(report.created)} created, {len(report.present)} there")
             # Nobody wants strangers in a graph of their own, nor a trigger that was not asked for.
@@ -129,24 +136,31 @@ def prepare_database(as_set: Settings, speaker: Speaker, *, change_model: bool) 
                 )
                 if loaded:
                     speaker.say(f"▸ Sample graph: {loaded} entities")
+        return is_wanted
 
     try:
-        finish(main())
+        is_wanted = finish(main())
     except SchemaError as error:
         # The server that 'init' would need ends with this session.
         raise type(error)(str(error).replace(CHANGE_MODEL, CHANGE_FROM_HERE)) from None
+    if is_wanted and ask is not None:
+        offer_change(as_set, speaker, command=command(), ask=ask)
 
 
 async def _say_what_is_live(
     driver: Driver, as_set: Settings, speaker: Speaker, *, change_model: bool
-) -> None:
-    """Go on with the live model where the variables say another one, and say how to change it."""
+) -> bool:
+    """Go on with the live model where the variables say another one, and say how to change it.
+
+    Says whether a cut-over to it could begin.
+    """
     if not change_model and await wiring.queue_on(driver, as_set).identity.refusal():
         await name_live(driver, as_set)
     following = await read_live(wiring.queue_on(driver, as_set).database, as_set)
     if differs := difference(as_set, following.alias):
         said = printable(differs).replace("embed-pipeline cutover", f"{command()} cutover")
         speaker.say(f"! {said}", style="yellow")
+    return differs is not None and following.alias is not None and following.alias.other is None
 
 
 def _say_addresses(

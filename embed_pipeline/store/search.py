@@ -1,9 +1,10 @@
 """Asks the vector index: which entities are nearest in meaning?"""
 
-from typing import Final
+from typing import Final, LiteralString
 
 from neo4j import Record
 
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.keys import uid_of
 from embed_pipeline.domain.results import Hit
@@ -15,10 +16,29 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import search as cypher
 from embed_pipeline.store.database import Database, Transaction, fetch
 from embed_pipeline.store.load import ANY_LENGTH
-from embed_pipeline.store.naming import for_shape
+from embed_pipeline.store.naming import for_shape, quoted
+from embed_pipeline.store.schema.state import VectorIndex
 
 CANDIDATES_PER_HIT: Final = 10
 FEWEST_CANDIDATES: Final = 100
+SEARCH_SINCE: Final = (2026, 8)
+"""The oldest server on which the clause ``SEARCH`` was tried; the procedure is deprecated there."""
+
+
+def nearest(index: VectorIndex, shape: EntityShape, *, server: tuple[int, ...]) -> LiteralString:
+    """How a server of this version is asked for the nearest entities."""
+    hits = for_shape(cypher.HITS, shape)
+    if server < SEARCH_SINCE:
+        return cypher.BEFORE + cypher.BY_PROCEDURE + hits
+    inside: list[LiteralString] = []
+    if shape.vector_model in index.filters:
+        inside.append(f"node.{quoted(shape.vector_model)} = $model")
+    if shape.valid_to in index.filters:
+        inside.append(f"node.{quoted(shape.valid_to)} IS NULL")
+    where: LiteralString = f"WHERE {' AND '.join(inside)}" if inside else ""
+    # The name last: it may look like a placeholder.
+    clause = cypher.BY_CLAUSE.replace("%inside%", where).replace("%index%", quoted(index.name), 1)
+    return "CYPHER 25" + cypher.BEFORE + clause + hits
 
 
 async def search_entities(
@@ -41,15 +61,16 @@ async def search_entities(
     state = await schema.inspect(
         database.driver, database=database.name, shape=config.shape, queue=config.queue
     )
-    if state.vector_index is None:
+    index = state.vector_index
+    if index is None:
         raise SchemaError("there is no vector index; run 'embed-pipeline init'")
-    index = state.vector_index.name
+    statement = nearest(index, config.shape, server=state.server)
 
     async def look(tx: Transaction) -> list[Record] | None:
         found = await fetch(
             tx,
-            for_shape(cypher.SEARCH, config.shape),
-            index=index,
+            statement,
+            index=index.name,
             vector=numbers_of(vector),
             model=model,
             limit=limit,

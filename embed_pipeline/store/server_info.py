@@ -52,5 +52,10 @@ async def read(driver: AsyncDriver, *, database: str) -> ServerInfo:
     return ServerInfo(version=kernel["version"], edition=kernel["edition"], apoc=apoc)
 
 
+def release_of(agent: str) -> tuple[int, ...]:
+    """The same of what a server calls itself in every answer: ``Neo4j/5.26.30``."""
+    return _numbers(agent.rpartition("/")[2])
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("-")[0].split(".")[:2] if part.isdigit())

@@ -14,7 +14,7 @@ from embed_pipeline.devserver.dev import prepare_database
 from embed_pipeline.devserver.output import Speaker
 from embed_pipeline.domain.errors import ModelMismatchError, SchemaError
 from embed_pipeline.domain.job import JobStatus
-from embed_pipeline.operations import doctor, wiring
+from embed_pipeline.operations import cutover, doctor, wiring
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.connection import connected
 from tests.defs.conftest import Deployment, SensorUnderTest
@@ -153,6 +153,33 @@ async def test_m106_make_dev_goes_on_with_the_live_model_and_says_how_to_change_
     assert await bad_findings() == []
     again = figures(await embedded.run("reconcile_embeddings"))
     assert (again["entities"], again["entities_current"]) == (2, 2)
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+async def test_m106_make_dev_offers_the_cutover_to_whoever_can_be_asked(
+    embedded: Deployment, monkeypatch: pytest.MonkeyPatch, is_wanted: bool
+) -> None:
+    choose(monkeypatch, **OTHER)
+    said = StringIO()
+    settings, speaker = load_settings(), Speaker(Console(file=said, width=1_000))
+
+    def prepare() -> None:
+        for _ in range(2):  # The second start finds the cut-over under way, and asks no more.
+            prepare_database(settings, speaker, change_model=False, ask=lambda: is_wanted)
+
+    await asyncio.to_thread(prepare)
+    speaker.close()
+
+    async with connected(wiring.connection(settings)) as driver:
+        alias = await cutover.read(driver, settings)
+        if is_wanted:  # Its indexes would be left behind.
+            await cutover.finish(driver, settings, force=True)
+    assert alias is not None
+    assert (alias.live.model, alias.other is not None) == (MODEL, is_wanted)
+    asked = f"? Fill openai other-model with {DIMENSIONS} dimensions beside the live model now? 2"
+    assert said.getvalue().count(asked) == (1 if is_wanted else 2)
+    assert ("It is being filled" if is_wanted else "Not now; later") in said.getvalue()
+    assert await bad_findings() == []
 
 
 async def test_m86_a_forced_scan_asks_the_provider_again_for_what_it_means(

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from typing import LiteralString
 
 import pytest
 
@@ -19,6 +20,7 @@ from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import CompletionOutcome
 from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.store import schema, server_info
+from embed_pipeline.store.search import nearest, search_entities
 from tests.conftest import TestServer
 from tests.support.project import make_project
 from tests.support.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest, assert_consistent
@@ -68,6 +70,45 @@ async def test_the_vector_of_a_completion_is_found_by_search(queue: Neo4jUnderTe
     )
 
     assert [row["name"] for row in found] == ["near", "far"]
+
+
+@pytest.mark.parametrize("filters", ["", "WITH [n.embedding_model, n.validTo]"])
+async def test_the_clause_finds_what_is_current_and_of_the_model(
+    queue: Neo4jUnderTest, filters: LiteralString
+) -> None:
+    await queue.run("DROP INDEX entity_embeddings")
+    await queue.run(
+        f"CYPHER 25 CREATE VECTOR INDEX entity_embeddings FOR (n:Entity) ON n.embedding {filters}"
+        " OPTIONS {indexConfig: {`vector.dimensions`: 4, `vector.similarity_function`: 'cosine'}}"
+    )
+    await queue.run(
+        """
+        UNWIND range(1, 300) AS n
+        CREATE (e:Entity {name: 'e' + n, entityType: 't', version: 1, observations: ['text'],
+          embedding: [1.0, n / 1000.0, 0.0, 0.0], embedding_hash: 'h' + n,
+          embedding_model: CASE WHEN n > 295 THEN $model ELSE 'another' END})
+        SET e.validTo = CASE WHEN n > 297 THEN null ELSE n END
+        """,
+        model=MODEL,
+    )
+    await queue.run("CALL db.awaitIndexes(60)")
+
+    state = await schema.inspect(queue.driver, database=queue.database, shape=SHAPE)
+    hits = await search_entities(
+        queue.queue.database,
+        queue.config,
+        vector=vector_of([1.0, 0.0, 0.0, 0.0]),
+        model=MODEL,
+        limit=3,
+    )
+    await queue.run("DROP INDEX entity_embeddings")
+    await queue.install()
+
+    assert state.problem is None
+    assert state.vector_index is not None
+    assert "CYPHER 25" in nearest(state.vector_index, SHAPE, server=state.server)
+    # 297 others are nearer: only the index itself can pass them over.
+    assert [hit.uid for hit in hits or ()] == (["e298", "e299", "e300"] if filters else [])
 
 
 async def test_several_workers_complete_every_job_once(queue: Neo4jUnderTest) -> None:

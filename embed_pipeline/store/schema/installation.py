@@ -39,6 +39,7 @@ from embed_pipeline.store.schema.state import (
     taken,
     too_new,
 )
+from embed_pipeline.store.server_info import release_of
 
 MOST_EXACT: Final = 200_000
 """Entities up to which an index is exact unless somebody wants otherwise."""
@@ -139,6 +140,7 @@ async def inspect(
         version=stored.version,
         oldest=stored.oldest,
         rival=stored.rival,
+        server=stored.server,
         missing=tuple(o.name for o in wanted if not any(f.is_like(o) for f in found)),
         not_online=tuple(
             f.name for f in found if f.state != "ONLINE" and any(f.is_like(o) for o in wanted)
@@ -232,7 +234,7 @@ async def _await_online(
 
 
 async def _stored(driver: AsyncDriver, database: str, shape: EntityShape, queue: str) -> Stored:
-    [record] = await _execute(
+    [record], summary = await _run(
         driver,
         database,
         STORED_VERSION,
@@ -242,12 +244,13 @@ async def _stored(driver: AsyncDriver, database: str, shape: EntityShape, queue:
     )
     version, oldest = record["version"], record["oldest"]
     rival = next((queue_of(name) for name in record["rivals"]), None)
+    server = release_of(summary.server.agent)
     if version is None:
-        return Stored(None, 0, rival)
+        return Stored(None, 0, rival, server)
     if type(version) is not int or type(oldest) is not int:
         # What is no number was not written by any installation: install again.
-        return Stored(0, 0, rival)
-    return Stored(version, oldest, rival)
+        return Stored(0, 0, rival, server)
+    return Stored(version, oldest, rival, server)
 
 
 async def _show(driver: AsyncDriver, database: str) -> list[FoundIndex]:

@@ -17,6 +17,8 @@ class VectorIndex:
     dimensions: int
     similarity: str
     state: str
+    filters: tuple[str, ...] = ()
+    """Further properties that somebody has put into it, by which it filters itself."""
 
     def misfit(self, dimensions: int) -> str | None:
         """Why vectors of this length would not be found through the index, or ``None``."""
@@ -43,6 +45,8 @@ class Stored(NamedTuple):
     """What a program must know at least to work on it."""
     rival: str | None
     """Another queue that writes its vectors to the same property of the same nodes."""
+    server: tuple[int, ...]
+    """The first two numbers of its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class SchemaState:
     """Those of ``not_online`` that never will be."""
     rival: str | None = None
     """Another queue that writes its vectors to the same property of the same nodes."""
+    server: tuple[int, ...] = ()
+    """The first two numbers of its version."""
 
     @property
     def problem(self) -> str | None:
@@ -115,7 +121,8 @@ class FoundIndex:
         return (
             self.entity_type == "NODE"
             and self.label == wanted.label
-            and self.properties == wanted.properties
+            # A vector index may have further properties, to filter by.
+            and self.properties[: 1 if self.type == Kind.VECTOR else None] == wanted.properties
             and (
                 self.type == Kind.RANGE if wanted.kind is Kind.UNIQUE else self.type == wanted.kind
             )
@@ -130,6 +137,7 @@ class FoundIndex:
             dimensions=int(config.get("vector.dimensions", 0)),
             similarity=str(config.get("vector.similarity_function", "")).lower(),
             state=self.state,
+            filters=self.properties[1:],
         )
 
 
