@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from embed_pipeline.domain.embedding import inputs_of, whole_vectors
 from embed_pipeline.domain.errors import EmbeddingError
 from embed_pipeline.domain.quality import Quality
 from embed_pipeline.domain.vector import numbers_of
@@ -42,7 +43,7 @@ async def _drift(queue: Queue, settings: Settings) -> float | None:
         limiter = wiring.open_limiter(queue, settings)
         if not (await limiter.acquire(tokens=tokens)).is_granted:
             return None
-        embedded = await embedder.embed(prepared)
+        embedded = await embedder.embed(inputs_of(prepared))
         await limiter.correct(counted=tokens, charged=embedded.tokens)
         price = settings.price.nano_usd(embedded.tokens)
         charged = {"requests": 1, "tokens": embedded.tokens, "cost_nano_usd": price}
@@ -51,7 +52,9 @@ async def _drift(queue: Queue, settings: Settings) -> float | None:
         return None
     finally:
         await embedder.close()
-    anew = [numbers_of(vector) for vector in embedded.vectors]
+    if len(embedded.vectors) != len(inputs_of(prepared)):
+        return None
+    anew = [numbers_of(vector) for vector in whole_vectors(embedded.vectors, prepared)]
     if [len(vector) for vector in anew] != [len(vector) for _, vector in probes]:
         return None
     return smallest_cosine([vector for _, vector in probes], anew)

@@ -17,7 +17,7 @@ from embed_pipeline.operations.following import Following, read_live
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.search import search_entities
-from embed_pipeline.worker.batching import judge_answer
+from embed_pipeline.worker.batching import judge_answer, whole_answers
 from embed_pipeline.worker.processing import LOOK_AGAIN
 
 OnWait = Callable[[Grant], None]
@@ -100,8 +100,9 @@ async def _embedded(
             raise BudgetSpentError(str(grant.budget))
         on_wait(grant)
         await asyncio.sleep(min(grant.wait, LOOK_AGAIN) / timedelta(seconds=1))
-    vectors = (await embedder.embed([prepared])).vectors
-    [answer] = judge_answer(vectors, expected=1, dimensions=embedder.dimensions)
+    vectors = (await embedder.embed(prepared.inputs)).vectors
+    answers = judge_answer(vectors, expected=len(prepared.inputs), dimensions=embedder.dimensions)
+    [answer] = whole_answers(answers, [prepared])
     if isinstance(answer, EmbeddingError):
         raise answer
     return answer

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from embed_pipeline.domain.embedding import PreparedText, RequestLimits
+from embed_pipeline.domain.embedding import PreparedText, RequestLimits, inputs_of
 from embed_pipeline.domain.errors import CriticalError, EmbeddingError, TransientError
 from embed_pipeline.domain.job import LeasedJob
-from embed_pipeline.domain.vector import Vector, can_be_found, dimensions_of
+from embed_pipeline.domain.vector import Vector, can_be_found, dimensions_of, mean_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,25 +17,73 @@ class Item:
     text: PreparedText
     text_hash: str
 
+    @property
+    def inputs(self) -> int:
+        """How many inputs of requests it takes: more than one for a text in pieces."""
+        return len(self.text.inputs)
+
 
 def pack(items: Iterable[Item], limits: RequestLimits) -> list[list[Item]]:
     """Fill requests in order; a text that is too large for any request goes alone."""
     requests: list[list[Item]] = []
-    tokens = characters = 0
+    inputs = tokens = characters = 0
     for item in items:
         is_full = (
             not requests
-            or len(requests[-1]) >= limits.inputs
+            or inputs + item.inputs > limits.inputs
             or tokens + item.text.tokens > limits.tokens
             or characters + len(item.text.text) > limits.characters
         )
         if is_full:
             requests.append([])
-            tokens = characters = 0
+            inputs = tokens = characters = 0
         requests[-1].append(item)
+        inputs += item.inputs
         tokens += item.text.tokens
         characters += len(item.text.text)
     return requests
+
+
+def in_requests(texts: Iterable[PreparedText], limits: RequestLimits) -> list[list[PreparedText]]:
+    """The inputs of these texts as they are sent: at once, unless a text alone is too much."""
+    requests: list[list[PreparedText]] = []
+    tokens = characters = 0
+    for piece in inputs_of(texts):
+        is_full = (
+            not requests
+            or len(requests[-1]) >= limits.inputs
+            or tokens + piece.tokens > limits.tokens
+            or characters + len(piece.text) > limits.characters
+        )
+        if is_full:
+            requests.append([])
+            tokens = characters = 0
+        requests[-1].append(piece)
+        tokens += piece.tokens
+        characters += len(piece.text)
+    return requests
+
+
+def first_tokens(texts: Iterable[PreparedText], limits: RequestLimits) -> int:
+    """Tokens of the first request for these texts, for which it is to be granted."""
+    return sum(piece.tokens for piece in in_requests(texts, limits)[0])
+
+
+def whole_answers(
+    answers: Sequence[Vector | EmbeddingError], texts: Iterable[PreparedText]
+) -> list[Vector | EmbeddingError]:
+    """One answer for each text, from those of its pieces: their mean, or why one is missing."""
+    left = iter(answers)
+    whole: list[Vector | EmbeddingError] = []
+    for text in texts:
+        parts = [next(left) for _ in text.inputs]
+        error = next((part for part in parts if isinstance(part, EmbeddingError)), None)
+        vectors = [part for part in parts if not isinstance(part, EmbeddingError)]
+        mean = error or mean_of(vectors)
+        if not isinstance(mean, EmbeddingError) and not can_be_found(mean):
+            mean = TransientError("the vectors of the pieces of the text add up to nothing")
+        whole.append(mean)
+    return whole
 
 
 def halves(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
