@@ -146,7 +146,7 @@ def _of_coverage(report: CoverageReport) -> Iterator[Metric]:
     yield _gauge("coverage_ratio", "Share of current entities.", figures["coverage_percent"] / 100)
     for name, meaning in (
         ("entities_waiting", "Entities that are not current, but have a job that is not ended."),
-        ("entities_truncated", "Entities of whose text only the beginning was embedded."),
+        ("entities_in_pieces", "Entities whose text was embedded in pieces, because it is long."),
         ("entities_orphaned", "Vectors on entities that are no longer current."),
         ("entities_oversized", "Entities of whose text only the beginning is read."),
         ("entities_same_text", "Entities that share the most frequent text."),

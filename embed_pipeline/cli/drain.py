@@ -159,7 +159,7 @@ def report_rows(report: DrainReport) -> Iterator[tuple[str, str]]:
         ("Cancelled or lost", report.lost),
         ("Writes refused", report.fenced),
         ("Recovered", report.recovered),
-        ("Texts cut", report.truncated),
+        ("Texts in pieces", report.in_pieces),
         ("Recoveries failed", report.recovery_errors),
         ("Heartbeats failed", report.heartbeats_failed),
     ):

@@ -74,7 +74,7 @@ class ReconcilePage:
     """Of each text that is to be embedded; zeros where nobody counts them."""
     enqueued: Mapping[EnqueueOutcome, int] = field(default_factory=dict)
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
-    truncated: int = 0
+    in_pieces: int = 0
     """Current, but only the beginning of the text was embedded."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length."""
@@ -112,7 +112,7 @@ class CoverageReport:
     """Not current, but with a job that is pending or processing."""
     orphaned: int = 0
     """Vectors on entities that are no longer current."""
-    truncated: int = 0
+    in_pieces: int = 0
     """Current, but only the beginning of the text was embedded."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length; the rarest under ``OTHER_LENGTHS``."""
@@ -173,7 +173,7 @@ class CoverageReport:
             counts={kind: self.counts[kind] + page.coverage[kind] for kind in Coverage},
             waiting=self.waiting + page.waiting,
             orphaned=self.orphaned + page.orphaned,
-            truncated=self.truncated + page.truncated,
+            in_pieces=self.in_pieces + page.in_pieces,
             dimensions=_most(
                 Counter(self.dimensions) + Counter(page.dimensions), MOST_LENGTHS, OTHER_LENGTHS
             ),
@@ -212,7 +212,7 @@ class CoverageReport:
                 "counts": self.counts,
                 "waiting": self.waiting,
                 "orphaned": self.orphaned,
-                "truncated": self.truncated,
+                "in_pieces": self.in_pieces,
                 "dimensions": self.dimensions,
                 "oversized": self.oversized,
                 "oversized_names": self.oversized_names,
@@ -248,7 +248,7 @@ def _read(data: Any) -> CoverageReport:
         counts={kind: int(data["counts"][kind]) for kind in Coverage},
         waiting=int(data["waiting"]),
         orphaned=int(data["orphaned"]),
-        truncated=int(data["truncated"]),
+        in_pieces=int(data.get("in_pieces", 0)),
         dimensions={int(length): int(number) for length, number in data["dimensions"].items()},
         oversized=int(data["oversized"]),
         oversized_names=tuple(str(name) for name in data["oversized_names"]),

@@ -1,10 +1,11 @@
 """What goes to a provider and what comes back."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from embed_pipeline.domain.holds import Allowance
-from embed_pipeline.domain.vector import BYTES_PER_NUMBER, Vector
+from embed_pipeline.domain.vector import BYTES_PER_NUMBER, Vector, mean_of
 
 BYTES_IN_FLIGHT: Final = 48 * 2**20
 """Vectors that a drain waits for or is writing: four requests of 2,048 at 1,536 dimensions."""
@@ -34,16 +35,28 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class PreparedText:
-    """A text that fits into the model; ``tokens_in`` is what it had before it was cut."""
+    """A text as the model can take it: whole, or in pieces where it is too long for that."""
 
     text: str
     tokens: int
-    tokens_in: int
+    pieces: "tuple[PreparedText, ...]" = ()
+    """Together they are the whole text; none where it fits as it is."""
 
     @property
-    def tokens_cut(self) -> int | None:
-        """What the text had before it was cut; ``None`` if nothing is missing."""
-        return self.tokens_in if self.tokens < self.tokens_in else None
+    def inputs(self) -> "tuple[PreparedText, ...]":
+        """What is sent for it: each is an input of a request."""
+        return self.pieces or (self,)
+
+
+def inputs_of(texts: Iterable[PreparedText]) -> list[PreparedText]:
+    """What is sent for these texts, in order."""
+    return [piece for text in texts for piece in text.inputs]
+
+
+def whole_vectors(vectors: Sequence[Vector], texts: Iterable[PreparedText]) -> list[Vector]:
+    """One vector for each text, from those of ``inputs_of``."""
+    left = iter(vectors)
+    return [mean_of([next(left) for _ in text.inputs]) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def coverage_figures(report: CoverageReport) -> dict[str, int | float]:
         "entities": report.entities,
         **{f"entities_{kind.value}": report.counts[kind] for kind in Coverage},
         "entities_waiting": report.waiting,
-        "entities_truncated": report.truncated,
+        "entities_in_pieces": report.in_pieces,
         "entities_orphaned": report.orphaned,
         "entities_oversized": report.oversized,
         "entities_same_text": report.contents.same_text,

@@ -64,8 +64,8 @@ class Job:
     error_history: tuple[str, ...] = ()
     cancelled_by: str | None = None
     tokens: int | None = None
-    tokens_in: int | None = None
-    truncated: bool | None = None
+    pieces: int | None = None
+    """In how many the text was embedded, where it was too long for one."""
     text_hash: str | None = None
 
     @property

@@ -29,11 +29,16 @@ class Packing:
         for size in sizes:
             if size == 0:
                 continue
-            is_full = self._inputs >= self.limits.inputs or self._tokens + size > self.limits.tokens
+            pieces = -(-size // self.limits.tokens_per_input)
+            is_full = (
+                self._inputs + pieces > self.limits.inputs
+                or self._tokens + size > self.limits.tokens
+            )
             if self._inputs == 0 or is_full:
-                self.requests += 1
+                # One that is too much for a request takes several.
+                self.requests += max(1, -(-size // self.limits.tokens))
                 self._inputs = self._tokens = 0
-            self._inputs += 1
+            self._inputs += pieces
             self._tokens += size
             self.texts += 1
             self.tokens += size

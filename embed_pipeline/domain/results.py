@@ -68,13 +68,8 @@ class Completion:
     vector: Vector | None
     text_hash: str
     tokens: int | None = None
-    tokens_in: int | None = None
-    """What the text had before it was cut; ``None`` if it was not."""
-
-    @property
-    def is_truncated(self) -> bool:
-        """Say whether something of the text is missing in the vector."""
-        return self.tokens_in is not None
+    pieces: int = 1
+    """Of the text, which was too long for the model to take it whole."""
 
 
 class CompletionOutcome(StrEnum):

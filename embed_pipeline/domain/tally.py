@@ -34,7 +34,7 @@ class Tally:
     forced: int = 0
     wanted: Counter[Coverage] = field(default_factory=Counter)
     tokens: list[int] = field(default_factory=list)
-    truncated: int = 0
+    in_pieces: int = 0
     oversized: int = 0
     oversized_names: list[str] = field(default_factory=list)
     contents: Contents = field(default_factory=Contents)
@@ -49,7 +49,7 @@ class Tally:
             self.dimensions[reading.dimensions] += 1
         if found is Coverage.CURRENT:
             is_completed = reading.job_status is JobStatus.COMPLETED
-            self.truncated += is_completed and reading.is_truncated
+            self.in_pieces += is_completed and reading.is_in_pieces
         elif found in _WAITED_FOR:
             self.waiting += reading.job_status in _LIVE
         if reading.unfit is not None:
@@ -106,7 +106,7 @@ class Tally:
             tokens=tuple(self.tokens),
             enqueued=enqueued,
             rows=dict(self.rows),
-            truncated=self.truncated,
+            in_pieces=self.in_pieces,
             dimensions=dict(self.dimensions),
             oversized=self.oversized,
             oversized_names=tuple(self.oversized_names),

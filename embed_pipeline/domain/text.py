@@ -75,7 +75,7 @@ and the store must come to the same text."""
 
 LONGEST_TEXT: Final = 2**20
 """Characters of one property that are read; what is behind them is as good as not there, for the
-hash too. No model can use more: 8,191 tokens of at most 128 bytes."""
+hash too. It bounds the pieces of a text: some hundred of 8,191 tokens."""
 CHARACTERS_AT_ONCE: Final = 2**23
 """Characters of all the texts that are read in one go. Texts are of any size, so neither the scan
 nor a drain may count on so many entities being small."""

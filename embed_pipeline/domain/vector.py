@@ -44,6 +44,15 @@ def numbers_of(vector: Vector) -> list[float]:
     return cast("list[float]", memoryview(vector).cast("f").tolist())
 
 
+def mean_of(vectors: Sequence[Vector]) -> Vector:
+    """The vector of a text in pieces: the mean of theirs, of length 1; of one piece its own."""
+    if len(vectors) == 1:
+        return vectors[0]
+    sums = [sum(numbers) for numbers in zip(*map(numbers_of, vectors), strict=True)]
+    norm = sum(number * number for number in sums) ** 0.5
+    return vector_of(number / norm if norm else 0.0 for number in sums)
+
+
 def dimensions_of(vector: Vector) -> int:
     """How many numbers it has."""
     return len(vector) // BYTES_PER_NUMBER

@@ -76,7 +76,7 @@ DRAIN_COLUMNS: Final = (
     "heartbeats",
     "heartbeats_failed",
     "cache_hits",
-    "truncated",
+    "in_pieces",
     "requests",
     "requests_limited",
     "holds_clamped",

@@ -13,7 +13,7 @@ from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.plan import Pace, Packing, Plan
 from embed_pipeline.domain.text import render_for
 from embed_pipeline.operations import wiring
-from embed_pipeline.store.load import read_entities
+from embed_pipeline.store.load import ANY_LENGTH, read_entities
 from embed_pipeline.store.scan import PAGE, Neo4jReconciler
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ESTIMATED: Final = (
 
 
 def token_counter(settings: Settings) -> Callable[[Mapping[str, Any]], int]:
-    """Count the tokens of an entity's text as the worker sends it: rendered, and cut."""
+    """Count the tokens of an entity's text as the worker sends it."""
     from embed_pipeline.embedding.tokens import prepare
 
     render, most = render_for(settings.entity_shape), RequestLimits().tokens_per_input
@@ -79,12 +79,11 @@ async def plan_for_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -
         found = await queue.database.read(
             lambda tx, page=page: read_entities(tx, queue.config, page, longest=longest)
         )
-        most = RequestLimits().tokens_per_input
-        packing.add(
-            most if entity.text is None else measure(entity.text)
-            for entity in found.values()
-            if entity.exists
-        )
+        for uid in [uid for uid, entity in found.items() if entity.is_long]:
+            found |= await queue.database.read(
+                lambda tx, uid=uid: read_entities(tx, queue.config, [uid], longest=ANY_LENGTH)
+            )
+        packing.add(measure(entity.text) for entity in found.values() if entity.text is not None)
     return _plan(settings, packing, len(keys), {"named": packing.texts})
 
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from embed_pipeline.domain.embedding import PreparedText
-from embed_pipeline.domain.errors import BudgetSpentError
+from embed_pipeline.domain.embedding import PreparedText, inputs_of, whole_vectors
+from embed_pipeline.domain.errors import BudgetSpentError, TransientError
 from embed_pipeline.domain.ports import Embedder, RateLimiter
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.vector import Vector
@@ -42,9 +42,14 @@ async def send_counted(
     Raises:
         EmbeddingError: the provider did not embed the texts.
     """
-    embedded = await embedder.embed(texts)
+    inputs = inputs_of(texts)
+    embedded = await embedder.embed(inputs)
     counted = sum(text.tokens for text in texts)
     await limiter.correct(counted=counted, charged=embedded.tokens)
     price = settings.price.nano_usd(embedded.tokens)
     await queue.admin.count({"requests": 1, "tokens": embedded.tokens, "cost_nano_usd": price})
-    return embedded.vectors
+    if len(embedded.vectors) != len(inputs):
+        raise TransientError(
+            f"the provider sent {len(embedded.vectors)} vectors for {len(inputs)} texts"
+        )
+    return whole_vectors(embedded.vectors, texts)

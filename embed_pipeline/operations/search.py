@@ -14,7 +14,7 @@ from embed_pipeline.operations.requests import OnWait, wait_for_grant
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.search import search_entities
-from embed_pipeline.worker.batching import judge_answer
+from embed_pipeline.worker.batching import judge_answer, whole_answers
 
 MOST_HITS: Final = 1_000
 FLIPS: Final = 5
@@ -90,8 +90,9 @@ async def _embedded(
     """Embed one text; it counts against the limit that all workers share."""
     prepared = embedder.prepare(text)
     await wait_for_grant(limiter, tokens=prepared.tokens, on_wait=on_wait)
-    vectors = (await embedder.embed([prepared])).vectors
-    [answer] = judge_answer(vectors, expected=1, dimensions=embedder.dimensions)
+    vectors = (await embedder.embed(prepared.inputs)).vectors
+    answers = judge_answer(vectors, expected=len(prepared.inputs), dimensions=embedder.dimensions)
+    [answer] = whole_answers(answers, [prepared])
     if isinstance(answer, EmbeddingError):
         raise answer
     return answer

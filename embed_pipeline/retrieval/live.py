@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from embed_pipeline.domain.embedding import inputs_of
 from embed_pipeline.domain.errors import EmbeddingError, SchemaError
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.domain.vector import numbers_of
@@ -14,7 +15,7 @@ from embed_pipeline.operations.following import Following, read_live
 from embed_pipeline.settings import Settings
 from embed_pipeline.settings.embeddings import chosen_embedding
 from embed_pipeline.store.sync_driver import as_async
-from embed_pipeline.worker.batching import judge_answer
+from embed_pipeline.worker.batching import judge_answer, whole_answers
 
 if TYPE_CHECKING:
     from neo4j import Driver
@@ -91,11 +92,13 @@ class LiveModel:
             self._embedder = embedder
         try:
             prepared = [embedder.prepare(text) for text in texts]
-            vectors = (await embedder.embed(prepared)).vectors
+            inputs = inputs_of(prepared)
+            vectors = (await embedder.embed(inputs)).vectors
         finally:
             if not settings.provider.runs_here:
                 await embedder.close()
-        judged = judge_answer(vectors, expected=len(texts), dimensions=embedder.dimensions)
+        answers = judge_answer(vectors, expected=len(inputs), dimensions=embedder.dimensions)
+        judged = whole_answers(answers, prepared)
         for answer in judged:
             if isinstance(answer, EmbeddingError):
                 raise answer

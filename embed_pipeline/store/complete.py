@@ -189,8 +189,7 @@ def _finish_rows(rows: Iterable[Completion]) -> list[dict[str, Any]]:
             "owner": row.lease.owner,
             "text_hash": row.text_hash,
             "tokens": row.tokens,
-            "tokens_in": row.tokens_in,
-            "truncated": row.is_truncated or None,
+            "pieces": row.pieces if row.pieces > 1 else None,
         }
         for row in rows
     ]

@@ -87,7 +87,7 @@ def _reading(
         is_wanted_anew=_is_wanted_anew(known),
         embedded_at=whole_number(record["vector_at"]),
         entity_type="" if type_ is None else str(type_),
-        is_truncated=bool(known.get("truncated")),
+        is_in_pieces=bool(known.get("pieces")),
         is_cut=record["size"] > LONGEST_TEXT,
     )
 

@@ -28,7 +28,7 @@ from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new
 BYTES_PER_STATEMENT: Final = 2**20
 """Vectors in one statement. The driver takes and makes lists of floats, eight times as large."""
 ANY_LENGTH: Final = 2**62
-"""Each property of a text is cut to what a model can use all the same."""
+"""Each property of a text is cut to ``LONGEST_TEXT`` all the same."""
 _NOTHING_LEFT: Final = (EntityFate.GONE, EntityFate.SUPERSEDED)
 
 

@@ -42,8 +42,7 @@ def to_job(properties: Properties) -> Job:
         error_history=tuple(properties.get("error_history", ())),
         cancelled_by=properties.get("cancelled_by"),
         tokens=properties.get("tokens"),
-        tokens_in=properties.get("tokens_in"),
-        truncated=properties.get("truncated"),
+        pieces=properties.get("pieces"),
         text_hash=properties.get("text_hash"),
     )
 

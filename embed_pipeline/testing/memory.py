@@ -470,7 +470,7 @@ class FakeQueue:
             and job.status is JobStatus.COMPLETED
             and self.forced.get(job.id, -1) >= job.fence,
             entity_type=str(entity.properties.get(self.shape.type, "")),
-            is_truncated=job is not None and bool(job.truncated),
+            is_in_pieces=job is not None and bool(job.pieces),
         )
 
     # steps
@@ -542,8 +542,7 @@ class FakeQueue:
                 JobStatus.COMPLETED,
                 text_hash=row.text_hash,
                 tokens=row.tokens,
-                tokens_in=row.tokens_in,
-                truncated=row.is_truncated or None,
+                pieces=row.pieces if row.pieces > 1 else None,
             )
         else:
             self.counters["superseded"] += 1

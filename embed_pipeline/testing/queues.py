@@ -23,7 +23,7 @@ from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Hit
 from embed_pipeline.domain.text import recipe_of, render_for
-from embed_pipeline.domain.vector import Vector, numbers_of
+from embed_pipeline.domain.vector import Vector, mean_of, numbers_of
 from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
 
@@ -156,7 +156,8 @@ class InMemoryOperations(Operations):
     async def search(self, text: str, *, limit: int = 10) -> list[Hit]:
         """The nearest entities; mock vectors know equal texts and nothing else."""
         embedder, render = self._embedder(), render_for(self.fake.shape)
-        [question] = (await embedder.embed([embedder.prepare(text)])).vectors
+        asked = embedder.prepare(text)
+        question = mean_of((await embedder.embed(asked.inputs)).vectors)
         hits = [
             Hit(uid, None, _score(question, entity.vector), render(entity.properties))
             for uid, entity in self.fake.entities.items()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from embed_pipeline.domain.embedding import PreparedText
+from embed_pipeline.domain.embedding import PreparedText, RequestLimits
 from embed_pipeline.domain.errors import (
     PROBE_WORD,
     CriticalError,
@@ -18,7 +18,14 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.holds import Allowance
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.domain.vector import Vector
-from embed_pipeline.worker.batching import Item, halves, judge_answer
+from embed_pipeline.worker.batching import (
+    Item,
+    first_tokens,
+    halves,
+    in_requests,
+    judge_answer,
+    whole_answers,
+)
 from embed_pipeline.worker.report import DrainReport
 
 Answer = Vector | EmbeddingError
@@ -54,6 +61,8 @@ class Asking:
     line: "Line"
     learn: Learn
     correct: Correct
+    limits: RequestLimits
+    """Of one request of the drain."""
     _is_provider_cleared: bool = field(default=False, init=False)
     """It is known not to refuse everything: it has answered, or the probe was looked at."""
 
@@ -119,10 +128,19 @@ class Asking:
             raise answer
 
     async def _once(self, texts: Sequence[PreparedText]) -> list[Answer]:
+        """Send what is granted, and where one text is too much for a request, the rest in turn."""
+        answers: list[Answer] = []
+        for number, inputs in enumerate(in_requests(texts, self.limits)):
+            if number:
+                await self.wait_for_grant(sum(piece.tokens for piece in inputs))
+            answers += await self._sent(inputs)
+        return whole_answers(answers, texts)
+
+    async def _sent(self, inputs: Sequence[PreparedText]) -> list[Answer]:
         self.report.requests += 1
-        counted = sum(text.tokens for text in texts)
+        counted = sum(piece.tokens for piece in inputs)
         try:
-            embedded = await self.embedder.embed(texts)
+            embedded = await self.embedder.embed(inputs)
         except (RateLimitedError, PermanentError, CriticalError) as refusal:
             # A refusal is not charged. Any other silence may be: an answer that got lost.
             self.report.requests_limited += isinstance(refusal, RateLimitedError)
@@ -133,7 +151,7 @@ class Asking:
         if embedded.left is not None and embedded.left.is_scarce:
             await self.learn(embedded.left)
         answers = judge_answer(
-            embedded.vectors, expected=len(texts), dimensions=self.embedder.dimensions
+            embedded.vectors, expected=len(inputs), dimensions=self.embedder.dimensions
         )
         self._is_provider_cleared = True
         return answers
@@ -236,7 +254,7 @@ class Asking:
         return False
 
     async def _granted(self, texts: Sequence[PreparedText]) -> list[Answer]:
-        await self.wait_for_grant(sum(text.tokens for text in texts))
+        await self.wait_for_grant(first_tokens(texts, self.limits))
         return await self._once(texts)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from embed_pipeline.domain.embedding import PreparedText, RequestLimits
+from embed_pipeline.domain.embedding import PreparedText, RequestLimits, inputs_of
 from embed_pipeline.domain.errors import CriticalError, EmbeddingError, TransientError
 from embed_pipeline.domain.job import LeasedJob
-from embed_pipeline.domain.vector import Vector, can_be_found, dimensions_of
+from embed_pipeline.domain.vector import Vector, can_be_found, dimensions_of, mean_of
 
 Packed = TypeVar("Packed")
 
@@ -20,28 +20,61 @@ class Item:
     text: PreparedText
     text_hash: str
 
+    @property
+    def inputs(self) -> int:
+        """How many inputs of requests it takes: more than one for a text in pieces."""
+        return len(self.text.inputs)
+
 
 def pack(
     items: Iterable[Packed], limits: RequestLimits, text_of: Callable[[Packed], PreparedText]
 ) -> list[list[Packed]]:
     """Fill requests in order; a text that is too large for any request goes alone."""
     requests: list[list[Packed]] = []
-    tokens = characters = 0
+    inputs = tokens = characters = 0
     for item in items:
         text = text_of(item)
         is_full = (
             not requests
-            or len(requests[-1]) >= limits.inputs
+            or inputs + len(text.inputs) > limits.inputs
             or tokens + text.tokens > limits.tokens
             or characters + len(text.text) > limits.characters
         )
         if is_full:
             requests.append([])
-            tokens = characters = 0
+            inputs = tokens = characters = 0
         requests[-1].append(item)
+        inputs += len(text.inputs)
         tokens += text.tokens
         characters += len(text.text)
     return requests
+
+
+def in_requests(texts: Iterable[PreparedText], limits: RequestLimits) -> list[list[PreparedText]]:
+    """The inputs of these texts as they are sent: at once, unless a text alone is too much."""
+    return pack(inputs_of(texts), limits, lambda piece: piece)
+
+
+def first_tokens(texts: Iterable[PreparedText], limits: RequestLimits) -> int:
+    """Tokens of the first request for these texts, for which it is to be granted."""
+    return sum(piece.tokens for piece in in_requests(texts, limits)[0])
+
+
+def whole_answers(
+    answers: Sequence[Vector | EmbeddingError], texts: Iterable[PreparedText]
+) -> list[Vector | EmbeddingError]:
+    """One answer for each text, from those of its pieces: their mean, or why one is missing."""
+    left = iter(answers)
+    whole: list[Vector | EmbeddingError] = []
+    for text in texts:
+        parts = [next(left) for _ in text.inputs]
+        error = next((part for part in parts if isinstance(part, EmbeddingError)), None)
+        vectors = [part for part in parts if not isinstance(part, EmbeddingError)]
+        mean = error or mean_of(vectors)
+        if not isinstance(mean, EmbeddingError) and not can_be_found(mean):
+            mean = TransientError("the vectors of the pieces of the text add up to nothing")
+        whole.append(mean)
+    return whole
 
 
 def halves(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:

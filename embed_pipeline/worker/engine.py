@@ -10,7 +10,7 @@ from typing import Any
 
 from embed_pipeline.domain.errors import DatabaseFault, UnreachableError
 from embed_pipeline.domain.rate_window import Grant
-from embed_pipeline.worker.batching import Item
+from embed_pipeline.worker.batching import Item, first_tokens
 from embed_pipeline.worker.chores import Counting, Recovery
 from embed_pipeline.worker.in_flight import InFlight
 from embed_pipeline.worker.intake import Intake
@@ -165,7 +165,7 @@ class Drain:
 
     async def _send(self) -> None:
         """Start requests for what is ready, as many as may be under way and as the limit allows."""
-        while self._ready and self._requests.has_room(len(self._ready[0])):
+        while self._ready and self._requests.has_room(sum(item.inputs for item in self._ready[0])):
             if self._processor.critical is not None or self._stop.is_set():
                 return
             if self._processor.is_down:
@@ -174,7 +174,8 @@ class Drain:
             # Looked at before the grant, which is for now and not for later.
             items = self._ready[0] = await self._settler.still_held(self._ready[0])
             if items:
-                tokens = sum(item.text.tokens for item in items)
+                limits = self._options.limits(self._parts.embedder.limits)
+                tokens = first_tokens([item.text for item in items], limits)
                 asked_at = time.monotonic()
                 grant = await self._parts.limiter.acquire(tokens=tokens)
                 if not grant.is_granted:
@@ -182,7 +183,7 @@ class Drain:
                     return
                 send_by = asked_at + grant.good_for.total_seconds()
                 work = self._processor.process(items, send_by=send_by)
-                self._requests.start(work, vectors=len(items))
+                self._requests.start(work, vectors=sum(item.inputs for item in items))
             self._ready.popleft()
 
     async def _pause(self, grant: Grant) -> None:

@@ -5,7 +5,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from embed_pipeline.domain.errors import PermanentError, TooMuchAtOnceError, TransientError
@@ -81,10 +81,8 @@ class Intake:
         limits = parts.embedder.limits
         self._most = limits.inputs
         """Jobs of a lease; falls where the database has no time or memory for so many."""
-        inputs = min(limits.inputs, options.jobs_per_request or limits.inputs)
-        tokens = min(limits.tokens, options.tokens_per_request or limits.tokens)
-        self._limits = replace(limits, inputs=inputs, tokens=tokens)
-        self._texts_per_request = inputs
+        self._limits = options.limits(limits)
+        self._texts_per_request = self._limits.inputs
         """As many as fitted into the last ones: long texts are few."""
 
     @property
@@ -296,5 +294,4 @@ class Intake:
 
 
 def _copy(item: Item, vector: Vector | None) -> Completion:
-    cut = item.text.tokens_cut
-    return Completion(item.leased.lease, vector, item.text_hash, tokens=0, tokens_in=cut)
+    return Completion(item.leased.lease, vector, item.text_hash, tokens=0, pieces=item.inputs)

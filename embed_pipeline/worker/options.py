@@ -1,9 +1,10 @@
 """How a drain works, and how much of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
+from embed_pipeline.domain.embedding import RequestLimits
 from embed_pipeline.domain.errors import plain_fault
 from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
 from embed_pipeline.domain.prices import UNKNOWN, Price
@@ -64,6 +65,14 @@ class DrainOptions:
     requests_at_once: int = 4
     idle_pause: timedelta = timedelta(seconds=1)
     """Time between two looks at a queue that has nothing due."""
+
+    def limits(self, of_provider: RequestLimits) -> RequestLimits:
+        """What one request of the drain may hold."""
+        return replace(
+            of_provider,
+            inputs=min(of_provider.inputs, self.jobs_per_request or of_provider.inputs),
+            tokens=min(of_provider.tokens, self.tokens_per_request or of_provider.tokens),
+        )
 
     def most_per_lease(self, texts_per_request: int) -> int:
         """How many jobs to lease when so many texts fit into a request.

@@ -23,7 +23,7 @@ from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.asking import Answer, Asking, Line
-from embed_pipeline.worker.batching import Item
+from embed_pipeline.worker.batching import Item, first_tokens
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
@@ -49,6 +49,7 @@ class Processor:
         self._options = options
         self._settler = settler
         self._report = report
+        self._limits = options.limits(parts.embedder.limits)
         self._pause: Grant | None = None
         self._has_worked = False
         self._line = Line()
@@ -85,7 +86,8 @@ class Processor:
         try:
             async with limit:
                 if time.monotonic() > send_by:
-                    await self._wait_for_grant(sum(item.text.tokens for item in items))
+                    texts = [item.text for item in items]
+                    await self._wait_for_grant(first_tokens(texts, self._limits))
                 await self._embed(items)
         except TimeoutError:
             if not limit.expired():
@@ -181,6 +183,7 @@ class Processor:
             self._line,
             self._parts.limiter.learn,
             self._correct,
+            self._limits,
         )
 
     async def _correct(self, counted: int, charged: int) -> None:
@@ -246,5 +249,5 @@ def _completion(item: Item, vector: Vector) -> Completion:
         vector,
         item.text_hash,
         tokens=item.text.tokens,
-        tokens_in=item.text.tokens_cut,
+        pieces=item.inputs,
     )

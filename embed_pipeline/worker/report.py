@@ -78,7 +78,7 @@ class DrainReport:
     heartbeats: int = 0
     heartbeats_failed: int = 0
     cache_hits: int = 0
-    truncated: int = 0
+    in_pieces: int = 0
     requests: int = 0
     requests_limited: int = 0
     holds_clamped: int = 0

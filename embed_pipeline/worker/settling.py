@@ -142,8 +142,8 @@ class Settler:
         for row, outcome in zip(mine, outcomes, strict=True):
             if self.holdings.drop([row.lease]):
                 self._count(row.lease, outcome.value)
-                is_cut = outcome is CompletionOutcome.COMPLETED and row.is_truncated
-                self._report.truncated += is_cut
+                is_split = outcome is CompletionOutcome.COMPLETED and row.pieces > 1
+                self._report.in_pieces += is_split
 
     async def _complete_in_halves(self, rows: list[Completion], error: Exception) -> None:
         if len(rows) > 1:

@@ -162,18 +162,18 @@ async def test_a_scan_tells_types_models_and_lengths(queue: Any) -> None:
         CoverageKey("test", None, Coverage.MISSING): 1,
     }
     assert page.dimensions == {DIMENSIONS: 2}
-    assert page.truncated == 0
+    assert page.in_pieces == 0
 
 
-async def test_a_scan_tells_how_many_texts_were_cut(queue: Any) -> None:
-    for uid in ("cut", "cut and stale", "whole"):
+async def test_m119_a_scan_tells_how_many_texts_are_in_pieces(queue: Any) -> None:
+    for uid in ("long", "long and stale", "whole"):
         [item] = await queue.leased(uid)
-        tokens_in = None if uid == "whole" else 900
-        row = Completion(item.lease, VECTOR, hash_for(uid), tokens=8, tokens_in=tokens_in)
+        pieces = 1 if uid == "whole" else 3
+        row = Completion(item.lease, VECTOR, hash_for(uid), tokens=8, pieces=pieces)
         await queue.jobs.complete([row])
-    await queue.put_entity("cut and stale", "other text")
+    await queue.put_entity("long and stale", "other text")
 
     page = await queue.reconcile()
 
     assert page.coverage[Coverage.CURRENT] == 2
-    assert page.truncated == 1
+    assert page.in_pieces == 1

@@ -60,7 +60,7 @@ COMPARED = (
     *("status", "priority", "attempts", "max_attempts", "fence", "created_at", "queued_at"),
     *("started_at", "heartbeat_at", "processed_at", "lock_owner", "lock_until", "last_owner"),
     *("expiries", "error", "error_category", "cancelled_by"),
-    *("tokens", "tokens_in", "truncated", "text_hash"),
+    *("tokens", "pieces", "text_hash"),
 )
 
 
@@ -202,12 +202,12 @@ class QueueMachine(RuleBasedStateMachine):
         )
         assert [x.fate for x in real] == [x.fate for x in model]
 
-    @rule(picks=picks, text=texts, has_vector=st.booleans(), cut=st.none() | st.just(9))
-    def complete(self, picks: list[int], text: str, has_vector: bool, cut: int | None) -> None:
+    @rule(picks=picks, text=texts, has_vector=st.booleans(), pieces=st.sampled_from([1, 9]))
+    def complete(self, picks: list[int], text: str, has_vector: bool, pieces: int) -> None:
         def rows(leases: list[Lease]) -> list[Completion]:
             vector = VECTOR if has_vector else None
             return [
-                Completion(x, vector, hash_for(x.entity_uid, text), tokens=7, tokens_in=cut)
+                Completion(x, vector, hash_for(x.entity_uid, text), tokens=7, pieces=pieces)
                 for x in leases
             ]
 

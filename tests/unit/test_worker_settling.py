@@ -26,7 +26,7 @@ from tests.support.queue_harness import VECTOR, FakeUnderTest, hash_for
 LEASE = Lease(job_id="j", entity_uid="e", model="m", version=1, owner="run-1", fence=1)
 ITEM = Item(
     LeasedJob(LEASE, attempts=1, max_attempts=3),
-    PreparedText("text", tokens=1, tokens_in=1),
+    PreparedText("text", tokens=1),
     "hash",
 )
 
@@ -95,7 +95,7 @@ async def test_a_failure_that_comes_after_a_lost_completion_counts_as_completed(
     holdings, report = Holdings(clock=lambda: 0), DrainReport(owner="run-1", model="m")
     holdings.add([leased.lease], deadline=10)
     settler = Settler(forgetful.fake, holdings, report)
-    item = Item(leased, PreparedText("text", tokens=1, tokens_in=1), hash_for("done"))
+    item = Item(leased, PreparedText("text", tokens=1), hash_for("done"))
 
     with pytest.raises(ConnectionError):
         await settler.complete([Completion(leased.lease, VECTOR, hash_for("done"))])
@@ -131,7 +131,7 @@ async def test_a_failure_whose_answer_was_lost_keeps_its_category(
     holdings, report = Holdings(clock=lambda: 0), DrainReport(owner="run-1", model="m")
     holdings.add([leased.lease], deadline=10)
     settler = Settler(forgetful.fake, holdings, report)
-    item = Item(leased, PreparedText("text", tokens=1, tokens_in=1), hash_for("bad"))
+    item = Item(leased, PreparedText("text", tokens=1), hash_for("bad"))
     fail = forgetful.fake.fail
 
     async def unheard(rows: Sequence[Failure]) -> list[FailureOutcome]:

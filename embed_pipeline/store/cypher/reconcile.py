@@ -47,7 +47,7 @@ of 0.1.
 JOBS_OF_ENTITIES: Final[LiteralString] = """
 UNWIND $keys AS key
 MATCH (job:EmbedJob {entity_uid: key[0], model: $model, version: key[1]})
-RETURN collect([key[0], key[1], job {.status, .truncated, .fence, .forced_fence}]) AS jobs
+RETURN collect([key[0], key[1], job {.status, .pieces, .fence, .forced_fence}]) AS jobs
 """
 """The jobs of the entities of a page, whose keys and versions were made those of jobs."""
 

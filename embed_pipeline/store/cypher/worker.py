@@ -220,7 +220,7 @@ SET job:EmbedCompleted, job.status = 'completed', job.processed_at = now,
     job.lock_owner = null, job.lock_until = null, job.heartbeat_at = null,
     job.last_owner = row.owner,
     job.text_hash = row.text_hash, job.tokens = row.tokens,
-    job.tokens_in = row.tokens_in, job.truncated = row.truncated
+    job.pieces = row.pieces
 REMOVE job:EmbedPending:EmbedProcessing:EmbedFailed:EmbedCancelled
 RETURN count(job) AS jobs
 """

@@ -18,6 +18,7 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.embedding.tokens import prepare
 from embed_pipeline.testing.memory import FakeClock
 from embed_pipeline.worker import chores as recovery, engine, intake, processing
 from embed_pipeline.worker.engine import Drain
@@ -576,20 +577,69 @@ async def test_m52_the_same_text_is_paid_for_once(queue: DrainUnderTest) -> None
     assert len(queue.provider.requests) == 1
 
 
-async def test_a_text_that_is_too_long_is_cut_and_says_so(queue: DrainUnderTest) -> None:
-    await queue.put_entity("long", "日本語🙂 " * 10_000)
-    await queue.admin.enqueue([NewJob("long", MODEL)])
+LONG_TEXT = "".join(f"日本語🙂 number {number}. " for number in range(5_700))
+
+
+def by_length(text: str) -> list[float]:
+    return [float(len(text)), 1.0, float(len(text) % 7), -3.0]
+
+
+async def test_m119_of_a_long_text_nothing_is_lost_and_the_mean_is_stored(
+    queue: DrainUnderTest,
+) -> None:
+    assert len(LONG_TEXT) > 100_000
+    await queue.put_entity("long", LONG_TEXT)
+    await queue.put_entity("short")
+    await queue.admin.enqueue([NewJob("long", MODEL), NewJob("short", MODEL)])
+    queue.provider.answer_with = lambda body: vectors(body, of_text=by_length)
 
     report = await queue.drained()
 
-    assert report.truncated == 1
-    job = await queue.job("long")
-    assert job.truncated is True
-    assert job.tokens == 8_191
-    assert job.tokens_in is not None
-    assert job.tokens_in > 50_000
     [request] = queue.provider.requests
-    assert "�" not in request["input"][0]
+    pieces = [text for text in request["input"] if "short" not in text]
+    assert len(pieces) > 5
+    assert "".join(pieces) == f"Name: long\nType: test\nObservations:\n- {LONG_TEXT}"
+    sums = [sum(numbers) for numbers in zip(*map(by_length, pieces), strict=True)]
+    norm = sum(number**2 for number in sums) ** 0.5
+    assert await queue.vector("long") == pytest.approx([n / norm for n in sums], abs=1e-5)
+    job = await queue.job("long")
+    assert (report.in_pieces, job.pieces, report.requests) == (1, len(pieces), 1)
+    assert (await queue.job("short")).pieces is None
+
+
+async def test_m119_a_text_that_is_too_much_for_a_request_takes_several(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.put_entity("long", LONG_TEXT)
+    await queue.admin.enqueue([NewJob("long", MODEL)])
+
+    report = await queue.drained(tokens_per_request=20_000)
+
+    sent = [request["input"] for request in queue.provider.requests]
+    tokens = [sum(prepare(text, max_tokens=8_191).tokens for text in texts) for texts in sent]
+    assert len(tokens) > 2
+    assert max(tokens) <= 20_000
+    assert "".join(text for texts in sent for text in texts).endswith(LONG_TEXT)
+    assert (report.completed, report.requests) == (1, len(sent))
+
+
+async def test_m119_a_piece_that_is_refused_fails_its_text_and_no_other(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.put_entity("long", LONG_TEXT + "boom")
+    await queue.put_entity("short")
+    await queue.admin.enqueue([NewJob("long", MODEL), NewJob("short", MODEL)])
+
+    def refuse(body: dict[str, Any]) -> Response | None:
+        is_bad = any("boom" in text for text in body["input"])
+        return failure(400, "invalid input", None) if is_bad else None
+
+    queue.provider.answer_with = refuse
+
+    await queue.drained()
+
+    assert await queue.counted() == {"completed": 1, "failed": 1}
+    assert await queue.vector("long") is None
 
 
 async def test_a_text_that_changes_in_flight_is_embedded_again(queue: DrainUnderTest) -> None:
