@@ -1,4 +1,4 @@
-"""The questions of the README have the answers that it promises, with the model of the first hour."""
+"""The questions of the README have the answers it promises, with the model of the first hour."""
 
 import asyncio
 import json
