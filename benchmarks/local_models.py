@@ -24,7 +24,7 @@ from tests.support.project import ROOT
 
 LANGUAGES: Final = ("en", "de")
 QUESTIONS: Final = Path(__file__).with_name("questions.toml")
-SAMPLE: Final = ROOT / "embed_pipeline" / "local" / "sample_graph.json"
+SAMPLE: Final = ROOT / "embed_pipeline" / "devserver" / "sample_graph.json"
 
 
 async def ranks(embedder: Embedder) -> tuple[dict[str, list[int]], float]:
@@ -32,26 +32,28 @@ async def ranks(embedder: Embedder) -> tuple[dict[str, list[int]], float]:
     entities: list[dict[str, Any]] = json.loads(SAMPLE.read_text("utf-8"))["entities"]
     questions = tomllib.loads(QUESTIONS.read_text("utf-8"))["question"]
     render = render_for(EntityShape())
-    await _embed(embedder, ["loads the model and the vocabulary"])
+    await embedded(embedder, ["loads the model and the vocabulary"])
     began = time.process_time()
-    vectors = await _embed(embedder, [render(entity) for entity in entities])
+    vectors = await embedded(embedder, [render(entity) for entity in entities])
     rate = len(entities) / (time.process_time() - began)
     found: dict[str, list[int]] = {}
     for language in LANGUAGES:
-        asked = await _embed(embedder, [question[language] for question in questions])
+        asked = await embedded(embedder, [question[language] for question in questions])
         found[language] = [
-            _place(vector, vectors, [e["name"] for e in entities].index(question["answer"]))
+            place(vector, vectors, [e["name"] for e in entities].index(question["answer"]))
             for vector, question in zip(asked, questions, strict=True)
         ]
     return found, rate
 
 
-async def _embed(embedder: Embedder, texts: Sequence[str]) -> list[list[float]]:
+async def embedded(embedder: Embedder, texts: Sequence[str]) -> list[list[float]]:
+    """The vectors of short texts."""
     answer = await embedder.embed([embedder.prepare(text) for text in texts])
     return [numbers_of(vector) for vector in answer.vectors]
 
 
-def _place(question: list[float], vectors: list[list[float]], right: int) -> int:
+def place(question: list[float], vectors: list[list[float]], right: int) -> int:
+    """How many are nearer than the right one, and one."""
     near = [sum(map(mul, question, vector)) for vector in vectors]
     return 1 + sum(other > near[right] for other in near)
 

@@ -1,17 +1,24 @@
 """``embeddings.yaml``: what it says, and what is said when it is wrong."""
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from embed_pipeline.domain.cutover import Side
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.identity import Embedding
+from embed_pipeline.domain.relations import Relations
+from embed_pipeline.operations.following import settings_of
+from embed_pipeline.operations.wiring import identity_of, queue_config
 from embed_pipeline.settings.embeddings import (
     VARIABLES,
     chosen_embedding,
     load_embeddings,
     read_embeddings,
+    settings_for,
 )
 from embed_pipeline.settings.load import variables
 from tests.support.project import ROOT
@@ -153,3 +160,55 @@ def test_one_is_chosen_by_name_and_must_be_where_there_are_several(folder: Path)
 
 def test_every_field_is_one_of_the_variables() -> None:
     assert set(VARIABLES.values()) <= set(variables())
+
+
+RELATED = """\
+embeddings:
+  - name: people
+    label: Person
+    text: "{name}: {relations}"
+    relations_types: KNOWS, WORKS AT
+    relations_direction: out
+    relations_most: 3
+    relations_word: kind
+    relations_names: name, title
+    relations_delay_ms: 1000
+    provider: mock
+"""
+NEIGHBOURS = Relations(("KNOWS", "WORKS AT"), "out", 3, "kind", ("name", "title"))
+
+
+def test_m115_an_entry_says_which_neighbours_are_in_the_text(folder: Path) -> None:
+    (folder / "embeddings.yaml").write_text(RELATED)
+
+    [people] = load_embeddings()
+
+    assert people.entity_shape.relations == NEIGHBOURS
+    assert queue_config(people).relations_delay == timedelta(seconds=1)
+
+
+def test_m115_a_program_says_which_neighbours_are_in_the_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EMBED_ENTITY_RELATIONS_DIRECTION", "in")
+    shape = EntityShape(template="{name} {relations}", relations=NEIGHBOURS)
+
+    settings = settings_for(Embedding("mock", "m", 4, shape), queue="default", database="neo4j")
+
+    assert settings.entity_shape == shape
+
+
+def test_m115_each_side_of_a_cut_over_keeps_its_neighbours(folder: Path) -> None:
+    (folder / "embeddings.yaml").write_text(RELATED)
+    [former] = load_embeddings()
+    identity = identity_of(former)
+    side = Side(
+        "people", "i", "embedding", "mock", former.model, former.dimensions, identity.recipe,
+        former.entity_template,
+    )  # fmt: skip
+    other = RELATED.replace("relations_most: 3", "relations_most: 5")
+    (folder / "embeddings.yaml").write_text(other)
+    [wanted] = load_embeddings()
+
+    assert identity_of(wanted) != identity
+    assert identity_of(settings_of(wanted, side)) == identity
