@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, TooMuchAtOnceError, UnreachableError
 from embed_pipeline.domain.job import JobStatus, Lease, NewJob
@@ -50,6 +51,18 @@ def intake(queue: FakeQueue, holdings: Holdings, report: DrainReport) -> Intake:
     return intake_on(queue, holdings, report)
 
 
+class WholeEmbedder(MockEmbedder):
+    """Takes a text of any length: what is leased and read is looked at here, not how it is split.
+
+    To split a MiB without a blank takes seconds.
+    """
+
+    def prepare(self, text: str) -> PreparedText:
+        if len(text) < LONGEST_TEXT // 2:
+            return super().prepare(text)
+        return PreparedText(text, tokens=self.limits.tokens_per_input)
+
+
 def intake_on(
     queue: FakeQueue,
     holdings: Holdings,
@@ -62,7 +75,7 @@ def intake_on(
         limiter=FakeRateLimiter(),
         switch=queue,
         counters=None,  # pyright: ignore[reportArgumentType]
-        embedder=MockEmbedder(model=MODEL, dimensions=4),
+        embedder=WholeEmbedder(model=MODEL, dimensions=4),
         render=render_for(EntityShape()),
         recipe=RECIPE,
     )
