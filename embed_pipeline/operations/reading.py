@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from embed_pipeline.domain.coverage import ScanPace
 from embed_pipeline.domain.failure_kinds import FailureKind, kinds_of
@@ -17,6 +18,7 @@ from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.quality import last_quality
 from embed_pipeline.store.queue import Queue
+from embed_pipeline.store.schema.state import VectorIndex
 from embed_pipeline.store.triggers import TriggerState
 
 
@@ -58,7 +60,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         scan=scan,
         price=settings.price,
         quality=quality,
-        index=asdict(state.vector_index) if state.vector_index else {},
+        index=_index(state.vector_index) if state.vector_index else {},
         failed_today=tuple(failed),
     )
 
@@ -138,3 +140,10 @@ def arrival(trigger: TriggerState, interval: timedelta) -> Arrival:
         is_sure=True,
         detail=f"with the next scan, {interval.total_seconds():g} s or more apart: {why}",
     )
+
+
+def _index(index: VectorIndex) -> dict[str, Any]:
+    """The index as it is shown: what else is in it, in words, where there is something."""
+    shown = asdict(index)
+    filters = ", ".join(shown.pop("filters"))
+    return {**shown, "filters": filters} if filters else shown

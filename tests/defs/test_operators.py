@@ -44,6 +44,7 @@ UNRECORDED = {
     "recover_stale_leases": "the upkeep of the queue, whoever starts it",
     "prune_old_runs": "changes Dagster's history, and nothing of the queue",
     "cutover_status": "only looks",
+    "explain_entity": "only looks",
 }
 """Jobs that leave no entry, and why."""
 BY_THE_WAY = {"replace_index"}
