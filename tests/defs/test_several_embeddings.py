@@ -12,8 +12,10 @@ import pytest
 from embed_pipeline import prometheus
 from embed_pipeline.defs import drains
 from embed_pipeline.defs.build import build_defs, build_location
+from embed_pipeline.defs.component import EmbeddingAttributes
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.settings import Settings
+from embed_pipeline.settings.embeddings import DEPS, VARIABLES
 from tests.conftest import TestServer
 from tests.support.leftovers import drop_queues
 from tests.support.queue_harness import Neo4jUnderTest
@@ -185,6 +187,13 @@ async def test_the_figures_of_each_have_its_label(shared: Shared) -> None:
     assert 'embed_queue_jobs{embedding="movies",status="pending"} 2.0' in said
     assert 'embed_queue_jobs{embedding="people",status="pending"} 1.0' in said
     assert said.count("# TYPE embed_queue_jobs gauge") == 1
+
+
+def test_a_component_takes_the_fields_of_the_file_and_what_is_upstream() -> None:
+    fields = set(EmbeddingAttributes.model_fields)
+
+    # Its name is taken there, by Dagster.
+    assert fields - {"embedding_model"} | {"model"} == {*VARIABLES, DEPS}
 
 
 def test_names_of_a_second_queue_do_not_repeat_those_of_the_first() -> None:
