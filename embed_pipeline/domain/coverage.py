@@ -75,7 +75,7 @@ class ReconcilePage:
     enqueued: Mapping[EnqueueOutcome, int] = field(default_factory=dict)
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
     in_pieces: int = 0
-    """Current, but only the beginning of the text was embedded."""
+    """Current, and too long for the model: embedded in pieces."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length."""
     oversized: int = 0
@@ -113,7 +113,7 @@ class CoverageReport:
     orphaned: int = 0
     """Vectors on entities that are no longer current."""
     in_pieces: int = 0
-    """Current, but only the beginning of the text was embedded."""
+    """Current, and too long for the model: embedded in pieces."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length; the rarest under ``OTHER_LENGTHS``."""
     oversized: int = 0
