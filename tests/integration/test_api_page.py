@@ -131,7 +131,7 @@ def use_settings_of(service: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Non
     """Say in the environment what the service says in its description."""
     embedding = service.ARTICLES
     for field in dataclasses.fields(embedding.shape):
-        if (value := getattr(embedding.shape, field.name)) is not None:
+        if isinstance(value := getattr(embedding.shape, field.name), str):
             monkeypatch.setenv(f"EMBED_ENTITY_{field.name.upper()}", value)
     monkeypatch.setenv("EMBEDDING_PROVIDER", embedding.provider)
     monkeypatch.setenv("EMBED_QUEUE", "articles")

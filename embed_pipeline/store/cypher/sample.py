@@ -16,7 +16,7 @@ WITH row, now, known WHERE known IS NULL
 CREATE (e:%label%)
 SET e.%key% = row.name, e.%type% = row.entityType, e.%observations% = row.observations,
     e.%version% = 1, e.id = randomUUID(), e.createdAt = now, e.updatedAt = now, e.validFrom = now
-SET e:$(row.labels)
+SET e:$(coalesce(row.labels, []))
 RETURN count(e) AS created
 """
 """Add the entities whose names are free; an entity that is there stays as it is.
