@@ -175,7 +175,7 @@ class QueueMachine(RuleBasedStateMachine):
             case "heartbeat":
                 self.heartbeat(picks)
             case "complete":
-                self.complete(picks, "text", has_vector=True, cut=None)
+                self.complete(picks, "text", has_vector=True, pieces=1)
             case "fail":
                 self.fail(picks, ErrorCategory.TRANSIENT, None, is_pinned=False)
             case _:
