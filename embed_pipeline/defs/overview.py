@@ -4,7 +4,6 @@ Dagster draws every figure in a plot of its own, in alphabetical order: sixty of
 that matter.
 """
 
-import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +11,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 import dagster as dg
+
+from embed_pipeline.defs.metadata import picture
 
 READINGS: Final = 60
 """An hour of them, as the settings come."""
@@ -58,13 +59,11 @@ def drawn(points: Sequence[Point]) -> dict[str, Any]:
     panels = "".join(_panel(index, name, points) for index, name in enumerate(FIGURES))
     first, last = (_time(each.at) for each in (points[0], points[-1]))
     width, height = 3 * (WIDTH + GAP), TOP + HEIGHT + GAP
-    picture = (
+    svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'font-family="sans-serif" font-size="12" fill="#8a8f98">{panels}</svg>'
     )
-    coded = base64.b64encode(picture.encode()).decode()
-    text = f"![{first} to {last} UTC](data:image/svg+xml;base64,{coded})"
-    return {"chart": dg.MetadataValue.md(text)}
+    return {"chart": picture(f"{first} to {last} UTC", svg)}
 
 
 def _panel(index: int, name: str, points: Sequence[Point]) -> str:

@@ -37,7 +37,7 @@ class PythonProvider(ABC):
         """
 
     def prepare(self, text: str) -> PreparedText:
-        """Count the tokens of a text and cut it if it is too long for the model."""
+        """Count the tokens of a text, and split it if it is too long for the model."""
         return prepare(text, max_tokens=self.limits.tokens_per_input)
 
     async def embed(self, texts: Sequence[PreparedText]) -> Embedded:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from embed_pipeline.domain.errors import CutoverError, EmbeddingError
+from embed_pipeline.domain.errors import CutoverError
 from embed_pipeline.domain.ports import Embedder, RateLimiter
 from embed_pipeline.domain.results import Hit
 from embed_pipeline.domain.text import nearest_sentence, sentence_by_words, sentences_of
@@ -14,7 +14,7 @@ from embed_pipeline.operations.requests import OnWait, wait_for_grant
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.search import search_entities
-from embed_pipeline.worker.batching import judge_answer, whole_answers
+from embed_pipeline.worker.batching import whole_or_raise
 
 MOST_HITS: Final = 1_000
 FLIPS: Final = 5
@@ -91,8 +91,5 @@ async def _embedded(
     prepared = embedder.prepare(text)
     await wait_for_grant(limiter, tokens=prepared.tokens, on_wait=on_wait)
     vectors = (await embedder.embed(prepared.inputs)).vectors
-    answers = judge_answer(vectors, expected=len(prepared.inputs), dimensions=embedder.dimensions)
-    [answer] = whole_answers(answers, [prepared])
-    if isinstance(answer, EmbeddingError):
-        raise answer
+    [answer] = whole_or_raise(vectors, [prepared], dimensions=embedder.dimensions)
     return answer

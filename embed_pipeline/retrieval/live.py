@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from embed_pipeline.domain.embedding import inputs_of
-from embed_pipeline.domain.errors import EmbeddingError, SchemaError
+from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.operations import wiring
@@ -15,7 +15,7 @@ from embed_pipeline.operations.following import Following, read_live
 from embed_pipeline.settings import Settings
 from embed_pipeline.settings.embeddings import chosen_embedding
 from embed_pipeline.store.sync_driver import as_async
-from embed_pipeline.worker.batching import judge_answer, whole_answers
+from embed_pipeline.worker.batching import whole_or_raise
 
 if TYPE_CHECKING:
     from neo4j import Driver
@@ -92,17 +92,12 @@ class LiveModel:
             self._embedder = embedder
         try:
             prepared = [embedder.prepare(text) for text in texts]
-            inputs = inputs_of(prepared)
-            vectors = (await embedder.embed(inputs)).vectors
+            vectors = (await embedder.embed(inputs_of(prepared))).vectors
         finally:
             if not settings.provider.runs_here:
                 await embedder.close()
-        answers = judge_answer(vectors, expected=len(inputs), dimensions=embedder.dimensions)
-        judged = whole_answers(answers, prepared)
-        for answer in judged:
-            if isinstance(answer, EmbeddingError):
-                raise answer
-        return _index_of(following, self._index), [numbers_of(v) for v in judged]  # pyright: ignore[reportArgumentType]
+        whole = whole_or_raise(vectors, prepared, dimensions=embedder.dimensions)
+        return _index_of(following, self._index), [numbers_of(vector) for vector in whole]
 
 
 def _index_of(following: Following, index: str) -> LiveIndex:

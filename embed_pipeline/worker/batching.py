@@ -77,6 +77,23 @@ def whole_answers(
     return whole
 
 
+def whole_or_raise(
+    vectors: Sequence[Vector], texts: Sequence[PreparedText], *, dimensions: int
+) -> list[Vector]:
+    """One vector for each text, from the answer to their inputs.
+
+    Raises:
+        EmbeddingError: the answer as a whole, or one of the vectors, is none.
+    """
+    answers = judge_answer(vectors, expected=len(inputs_of(texts)), dimensions=dimensions)
+    whole: list[Vector] = []
+    for answer in whole_answers(answers, texts):
+        if isinstance(answer, EmbeddingError):
+            raise answer
+        whole.append(answer)
+    return whole
+
+
 def halves(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
     """Split a request that failed, to find out which half is to blame."""
     middle = (len(items) + 1) // 2
