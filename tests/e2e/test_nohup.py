@@ -80,10 +80,10 @@ def test_m88_a_drain_under_nohup_make_dev_survives_a_hang_up_and_a_stop_ends_it(
         os.kill(dev.pid, signal.SIGTERM)
 
         polled(lambda: not started_for(home), "everything has ended")
+        polled(lambda: "✓ Stopped" in output.read_text(), "it has said so")
         provider.gate.set()
     assert graph.counts() == {"completed": 1, "pending": 1}
     assert graph.owners() == set()
-    assert "✓ Stopped" in output.read_text()
 
 
 def is_dev(process: psutil.Process, folder: Path) -> bool:
