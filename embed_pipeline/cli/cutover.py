@@ -151,6 +151,14 @@ def finish(
     force: Annotated[
         bool, typer.Option("--force", help="Although somebody may still search it.")
     ] = False,
+    keep_index_name: Annotated[
+        bool,
+        typer.Option(
+            "--keep-index-name",
+            help="The index of the live model gets the name of the former one: it is made anew, "
+            "and searches wait meanwhile. No grace.",
+        ),
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Remove the model that is not live: its index, its vectors and its jobs. Safe to repeat."""
@@ -162,7 +170,12 @@ def finish(
         if alias and alias.other:
             confirm(f"Remove all vectors of {alias.other}? {alias.live} stays.", yes=yes)
         return await cutover.finish(
-            driver, settings, grace=grace or GRACE, force=force, operator=operator()
+            driver,
+            settings,
+            grace=grace or GRACE,
+            force=force,
+            keep_index_name=keep_index_name,
+            operator=operator(),
         )
 
     removed, entities = with_database(work)

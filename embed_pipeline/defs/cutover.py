@@ -63,6 +63,11 @@ class FinishConfig(RunConfig):
         description="Nobody must have searched the index for so many minutes, 0 to 525600.",
     )
     force: bool = Field(default=False, description="Although somebody may still search it.")
+    keep_index_name: bool = Field(
+        default=False,
+        description="The index of the live model gets the name of the former one, for clients that "
+        "know no other: it is made anew, and searches wait meanwhile. Without the grace.",
+    )
 
 
 @op
@@ -143,7 +148,12 @@ def remove_other(
     by, grace = operator_of(context), timedelta(minutes=config.grace_minutes)
     removed, entities = neo4j.run_as_set(
         lambda driver, own: cutover.finish(
-            driver, own, grace=grace, force=config.force, operator=by
+            driver,
+            own,
+            grace=grace,
+            force=config.force,
+            keep_index_name=config.keep_index_name,
+            operator=by,
         )
     )
     context.log.info(f"{removed} is removed, with the vectors of {entities} entities")

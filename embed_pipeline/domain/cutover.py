@@ -81,6 +81,8 @@ class Alias:
     """When it became live."""
     other: Side | None = None
     phase: Phase | None = None
+    takes: str | None = None
+    """The name of the other side's index, which the live one gets before that side is removed."""
 
     @property
     def kept_fresh(self) -> tuple[Side, ...]:

@@ -40,6 +40,7 @@ from embed_pipeline.store.alias import Neo4jAlias, read_alias, read_use
 from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.removing import remove_side
+from embed_pipeline.store.schema.renaming import take_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,33 +190,45 @@ async def finish(
     *,
     grace: timedelta = GRACE,
     force: bool = False,
+    keep_index_name: bool = False,
     operator: Operator | None = None,
 ) -> tuple[Side, int]:
     """Remove the side that is not live: its jobs, index and vectors. Says how many there were.
+
+    ``keep_index_name``: the index of the model that is live now gets the name of the former one,
+    for clients that know no other. They search it up to this moment, so there is no grace.
 
     Raises:
         CutoverError: somebody may still search it.
     """
     alias = await _known(driver, settings)
-    if alias.other is None:
+    other = alias.other
+    if other is None:
         raise CutoverError("no cut-over is under way: there is nothing to finish")
-    own = settings_of(settings, alias.other)
-    queue = wiring.queue_on(driver, own)
-    last_read, now = await read_use(queue.database, alias.other.index)
-    why_not = why_not_to_finish(alias, now=now, last_read=last_read, grace=grace)
+    if keep_index_name and alias.phase is Phase.FINISHING and not alias.takes:
+        raise CutoverError("it is being finished without --keep-index-name; repeat it without")
+    takes = other.index if keep_index_name and alias.phase is Phase.LIVE else None
+    database = wiring.queue_on(driver, settings).database
+    last_read, now = await read_use(database, other.index)
+    why_not = why_not_to_finish(
+        alias, now=now, last_read=last_read, grace=timedelta(0) if takes else grace
+    )
     if why_not and not force:
         raise CutoverError(f"not finished: {why_not}")
-    await _alias(queue, settings).finishing(alias)
+    changing = Neo4jAlias(database, settings.queue)
+    alias = await changing.finishing(alias, takes=takes)
     live = wiring.queue_on(driver, settings_of(settings, alias.live))
-    await _note(live, operator, f"finish: {alias.other} removed, {alias.live} stays")
-    trigger = wiring.trigger_on(driver, own)
+    await _note(live, operator, f"finish: {other} removed, {alias.live} stays")
+    if alias.takes:
+        await take_name(database, live.config, alias.takes)
+        other = (await changing.has_taken(alias)).other or other
+    own = settings_of(settings, other)
     with suppress(ApocMissingError):
-        await trigger.drop()
-    removed = await remove_side(
-        queue.database, queue.config, is_own_queue=own.queue != settings.queue
-    )
-    await _alias(queue, settings).finished(alias.other)
-    return alias.other, removed
+        await wiring.trigger_on(driver, own).drop()
+    queue = wiring.queue_on(driver, own)
+    removed = await remove_side(database, queue.config, is_own_queue=own.queue != settings.queue)
+    await changing.finished(other)
+    return other, removed
 
 
 async def _known(driver: Driver, settings: Settings) -> Alias:

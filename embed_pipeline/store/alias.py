@@ -84,13 +84,38 @@ class Neo4jAlias:
 
         return await self._change(change)
 
-    async def finishing(self, seen: Alias) -> Alias:
-        """Say that the other side is being removed; from here on nobody can go back."""
+    async def finishing(self, seen: Alias, *, takes: str | None = None) -> Alias:
+        """Say that the other side is being removed; from here on nobody can go back.
+
+        ``takes``: the live index gets this name first. Whoever repeats it need not say so again.
+        """
 
         def change(now: Alias | None, _at: datetime) -> Alias:
             if now is None or (now.epoch, now.other) != (seen.epoch, seen.other):
                 raise CutoverError("somebody else has changed the alias; look again")
-            return replace(now, phase=Phase.FINISHING)
+            return replace(now, phase=Phase.FINISHING, takes=takes or now.takes)
+
+        return await self._change(change)
+
+    async def has_taken(self, seen: Alias) -> Alias:
+        """Say that the live index has the name that it was to take; clients look again."""
+
+        def change(now: Alias | None, _at: datetime) -> Alias:
+            if (
+                now is None
+                or now.other is None
+                or (now.epoch, now.takes)
+                != (
+                    seen.epoch,
+                    seen.takes,
+                )
+            ):
+                raise CutoverError("somebody else has changed the alias; look again")
+            live, other = (
+                replace(now.live, index=now.takes or now.live.index),
+                replace(now.other, index=now.live.index),
+            )
+            return replace(now, live=live, other=other, epoch=now.epoch + 1, takes=None)
 
         return await self._change(change)
 
@@ -146,6 +171,7 @@ def _to_alias(properties: Properties) -> Alias:
         since=moment(properties["since"]),
         other=other,
         phase=Phase(phase) if phase else None,
+        takes=properties.get("takes"),
     )
 
 
@@ -160,6 +186,7 @@ def _to_properties(alias: Alias) -> dict[str, Any]:
         "epoch": alias.epoch,
         "since": to_ms(alias.since),
         "phase": alias.phase.value if alias.phase else None,
+        "takes": alias.takes,
         **asdict(alias.live),
         **{OTHER + name: value for name, value in other.items()},
     }

@@ -1,11 +1,9 @@
 """Installs and inspects what the queue needs in the database."""
 
-import asyncio
-import random
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
-from neo4j import AsyncDriver, Record, ResultSummary, exceptions as neo4j_errors
+from neo4j import AsyncDriver, exceptions as neo4j_errors
 
 from embed_pipeline.domain.audit import Operator, OperatorAction
 from embed_pipeline.domain.entity import EntityShape
@@ -14,6 +12,7 @@ from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.naming import for_queue
+from embed_pipeline.store.schema.indexes import await_online, execute, run, show
 from embed_pipeline.store.schema.objects import (
     COUNT_COMPLETED,
     DROP_INDEX,
@@ -21,7 +20,6 @@ from embed_pipeline.store.schema.objects import (
     OLDEST_BESIDE,
     RECORD_VERSION,
     SCHEMA_VERSION,
-    SHOW_INDEXES,
     STORED_VERSION,
     Kind,
     SchemaObject,
@@ -43,13 +41,6 @@ from embed_pipeline.store.server_info import release_of
 
 MOST_EXACT: Final = 200_000
 """Entities up to which an index is exact unless somebody wants otherwise."""
-_ATTEMPTS: Final = 8
-_ONLINE_SECONDS: Final = 300.0
-_BUSY: Final = (
-    neo4j_errors.TransientError,
-    neo4j_errors.ServiceUnavailable,
-    neo4j_errors.SessionExpired,
-)
 _EXISTS: Final = ("EquivalentSchemaRuleAlreadyExists", "ConstraintAlreadyExists")
 
 
@@ -85,24 +76,24 @@ async def install(
         raise SchemaError(too_new(version))
     if stored.rival:
         raise SchemaError(taken(stored.rival))
-    found = await _show(driver, database)
+    found = await show(driver, database)
     wanted = schema_objects(shape, queue)
     if replace_vector_index:
         db = Database(driver, database, queue=queue, operator=operator)
         await _drop_other_vector_indexes(db, wanted, found, dimensions)
-        found = await _show(driver, database)
+        found = await show(driver, database)
     _refuse_contradictions(wanted, found, dimensions)
     missing = [obj for obj in wanted if not any(f.is_like(obj) for f in found)]
     if quantized is None:
-        [row] = await _execute(driver, database, count_nodes(shape))
+        [row] = await execute(driver, database, count_nodes(shape))
         quantized = row["nodes"] > MOST_EXACT
     options = {"dimensions": dimensions, "quantized": quantized}
     created = [o.name for o in missing if await _create(driver, database, o, options)]
-    await _await_online(driver, database, wanted)
+    await await_online(driver, database, wanted)
     for migration in MIGRATIONS:
         for statement in migration.statements if migration.version > (version or 0) else ():
-            await _execute(driver, database, for_queue(statement, queue))
-    await _execute(
+            await execute(driver, database, for_queue(statement, queue))
+    await execute(
         driver,
         database,
         RECORD_VERSION,
@@ -114,7 +105,7 @@ async def install(
         dimensions=dimensions,
         queue=queue,
     )
-    await _execute(driver, database, for_queue(COUNT_COMPLETED, queue), queue=queue)
+    await execute(driver, database, for_queue(COUNT_COMPLETED, queue), queue=queue)
     state = await inspect(driver, database=database, shape=shape, queue=queue)
     if state.problem or state.vector_index is None:
         raise SchemaError(f"after the installation {state.problem}")
@@ -133,7 +124,7 @@ async def inspect(
 ) -> SchemaState:
     """Say what is there; changes nothing."""
     stored = await _stored(driver, database, shape, queue)
-    found = await _show(driver, database)
+    found = await show(driver, database)
     wanted = schema_objects(shape, queue)
     vector = next((f for f in found if f.is_like(wanted[-1])), None)
     return SchemaState(
@@ -166,7 +157,7 @@ async def _drop_other_vector_indexes(
             said = f"{index.name}: {was} to {dimensions} dimensions"
             note = AuditNote(database, OperatorAction.REPLACE_INDEX, said)
             await database.write(lambda tx, note=note: note.write(tx, 1, is_complete=False))
-            await _execute(database.driver, database.name, DROP_INDEX, name=index.name)
+            await execute(database.driver, database.name, DROP_INDEX, name=index.name)
             await note.finish()
 
 
@@ -198,7 +189,7 @@ async def _create(
 ) -> bool:
     """Create it; false when somebody else just did."""
     try:
-        _, summary = await _run(driver, database, obj.statement, **options)
+        _, summary = await run(driver, database, obj.statement, **options)
     except neo4j_errors.Neo4jError as error:
         code = error.code or ""
         if any(code.endswith(exists) for exists in _EXISTS):
@@ -213,28 +204,8 @@ async def _create(
     return summary.counters.indexes_added + summary.counters.constraints_added > 0
 
 
-async def _await_online(
-    driver: AsyncDriver, database: str, wanted: tuple[SchemaObject, ...]
-) -> None:
-    async with asyncio.timeout(_ONLINE_SECONDS):
-        pause = 0.05
-        while True:
-            found = [
-                f for f in await _show(driver, database) if any(f.is_like(obj) for obj in wanted)
-            ]
-            if failed := next((f for f in found if f.state == "FAILED"), None):
-                raise SchemaError(
-                    f"index {failed.name} failed: {failed.failure.splitlines()[0][:300]}; mend the "
-                    f"data, DROP INDEX {failed.name}, then run 'embed-pipeline init' again"
-                )
-            if all(f.state == "ONLINE" for f in found):
-                return
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
-
-
 async def _stored(driver: AsyncDriver, database: str, shape: EntityShape, queue: str) -> Stored:
-    [record], summary = await _run(
+    [record], summary = await run(
         driver,
         database,
         STORED_VERSION,
@@ -251,48 +222,3 @@ async def _stored(driver: AsyncDriver, database: str, shape: EntityShape, queue:
         # What is no number was not written by any installation: install again.
         return Stored(0, 0, rival, server)
     return Stored(version, oldest, rival, server)
-
-
-async def _show(driver: AsyncDriver, database: str) -> list[FoundIndex]:
-    return [
-        FoundIndex(
-            name=record["name"],
-            type=record["type"],
-            entity_type=record["entityType"],
-            state=record["state"],
-            label=record["labelsOrTypes"][0],
-            properties=tuple(record["properties"]),
-            unique=record["owningConstraint"] is not None,
-            options=record["options"] or {},
-            failure=record["failureMessage"] or "",
-        )
-        for record in await _execute(driver, database, SHOW_INDEXES)
-        if record["labelsOrTypes"] and record["properties"]
-    ]
-
-
-async def _execute(
-    driver: AsyncDriver, database: str, statement: LiteralString, **parameters: Any
-) -> list[Record]:
-    records, _ = await _run(driver, database, statement, **parameters)
-    return records
-
-
-async def _run(
-    driver: AsyncDriver, database: str, statement: LiteralString, **parameters: Any
-) -> tuple[list[Record], ResultSummary]:
-    """Run one repeatable statement; rivals and a busy server are waited for.
-
-    Auto-commit, because the driver's own retry waits a second and prints every deadlock: six
-    installers at once make five of them.
-    """
-    for attempt in range(_ATTEMPTS):
-        try:
-            async with driver.session(database=database) as session:
-                result = await session.run(statement, parameters)
-                return [record async for record in result], await result.consume()
-        except _BUSY:
-            if attempt == _ATTEMPTS - 1:
-                raise
-            await asyncio.sleep(random.uniform(0.05, 0.1) * 2**attempt)  # noqa: S311 - jitter
-    raise AssertionError("unreachable")

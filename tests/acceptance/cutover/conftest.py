@@ -32,13 +32,12 @@ NEAR: Final = 0.9
 
 def made_by(body: dict[str, Any]) -> Any:
     """Vectors that only the same text, of the same model and length, is near to."""
-    length = body["dimensions"]
+    return vectors(body, of_text=lambda text: vector_of(text, body["model"], body["dimensions"]))
 
-    def vector(text: str) -> list[float]:
-        dice = random.Random(f"{body['model']} {length} {text}")
-        return [dice.gauss(0, 1) for _ in range(length)]
 
-    return vectors(body, of_text=vector)
+def vector_of(text: str, model: str, length: int) -> list[float]:
+    dice = random.Random(f"{model} {length} {text}")
+    return [dice.gauss(0, 1) for _ in range(length)]
 
 
 @dataclass
@@ -132,7 +131,8 @@ async def forget_cutovers(graph: Neo4jUnderTest) -> None:
         " OR n.name STARTS WITH 'cut_' OR n:EmbedSchema DETACH DELETE n"
     )
     for row in await graph.run(
-        "SHOW INDEXES YIELD name, properties, options WHERE properties = ['embedding']"
+        "SHOW VECTOR INDEXES YIELD name, properties, options"
+        " WHERE (name = 'entity_embeddings' OR properties = ['embedding'])"
         " AND options.indexConfig['vector.dimensions'] <> $length",
         length=OLD_LENGTH,
     ):

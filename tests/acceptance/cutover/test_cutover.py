@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.acceptance.cutover.conftest import (
     OLD_LENGTH,
     Deployment,
     text_of,
+    vector_of,
 )
 
 AT_ONCE = timedelta(0)
@@ -221,6 +223,52 @@ async def test_m104_finish_removes_what_is_not_live_only_after_the_grace(
     assert (hit.uid, hit.score > NEAR) == ("e7", True)
     [report] = await deployment.embed()
     assert report.completed == 0
+
+
+async def test_m104_the_live_index_can_keep_the_name_of_the_former_one(
+    deployment: Deployment,
+) -> None:
+    before = await deployment.gone()
+
+    removed, entities = await cutover.finish(
+        deployment.driver, deployment.settings, keep_index_name=True
+    )
+
+    alias = await deployment.alias()
+    assert (removed.model, entities, alias.phase, alias.takes) == (OLD, ENTITIES, None, None)
+    assert (alias.live.index, alias.live.vector) == ("entity_embeddings", before.live.vector)
+    assert alias.epoch == before.epoch + 1
+    assert before.live.index not in await indexes_of(deployment)
+    [hit] = await by_name(deployment, "entity_embeddings", text_of(7))
+    assert (hit["name"], hit["score"] > NEAR) == ("e7", True)
+    [hit] = await deployment.search(text_of(7))
+    assert (hit.uid, hit.score > NEAR) == ("e7", True)
+
+
+async def test_a_rolled_back_cutover_needs_no_name_and_a_half_finished_one_takes_none(
+    deployment: Deployment,
+) -> None:
+    await deployment.gone()
+    rolled_back = await cutover.rollback(deployment.driver, deployment.settings)
+    alias = Neo4jAlias(deployment.graph.queue.database, "default")
+    seen = await alias.finishing(rolled_back)
+    with pytest.raises(CutoverError, match="finished without --keep-index-name"):
+        await cutover.finish(deployment.driver, deployment.settings, keep_index_name=True)
+
+    await cutover.finish(deployment.driver, deployment.settings)
+
+    assert (await deployment.alias()).live == seen.live
+    assert "entity_embeddings" in await indexes_of(deployment)
+
+
+async def by_name(deployment: Deployment, index: str, text: str) -> list[dict[str, Any]]:
+    """Ask as a client does that embeds its own questions and knows one name."""
+    return await deployment.graph.run(
+        "CALL db.index.vector.queryNodes($index, 1, $vector) YIELD node, score"
+        " RETURN node.name AS name, score",
+        index=index,
+        vector=vector_of(text, NEW, NEW_LENGTH),
+    )
 
 
 async def test_m104_a_candidate_that_was_never_live_is_given_up_only_by_force(

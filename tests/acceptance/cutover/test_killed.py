@@ -75,6 +75,26 @@ async def test_m105_start_go_rollback_and_finish_can_be_killed_at_any_point(
     assert (hit.uid, hit.score > NEAR) == ("e1", True)
 
 
+async def test_m105_taking_over_the_name_of_an_index_can_be_killed_at_any_point(
+    deployment: Deployment,
+) -> None:
+    """Only the first one is told to: the next ones find it in the alias."""
+    before = await deployment.gone()
+    settings = deployment.settings
+
+    async def finish(driver: Any) -> None:
+        is_told = await deployment.phase() is not Phase.FINISHING
+        await cutover.finish(driver, settings, grace=AT_ONCE, keep_index_name=is_told)
+
+    ended = await lives_of(deployment, finish, {Phase.LIVE, Phase.FINISHING})
+
+    alias = await deployment.alias()
+    assert (alias.live.index, alias.phase) == (before.other and before.other.index, None)
+    assert ended > 4
+    [hit] = await deployment.search(text_of(1))
+    assert (hit.uid, hit.score > NEAR) == ("e1", True)
+
+
 async def test_m105_while_it_is_finished_nobody_goes_or_rolls_back(deployment: Deployment) -> None:
     await deployment.gone()
     sessions = 0
