@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
@@ -120,11 +121,18 @@ def uv_environment() -> dict[str, str]:
 
 
 def copy_env_file() -> None:
-    """Start the user's own settings from the example; never touch existing ones."""
+    """Start the user's own settings from the example; never touch existing ones.
+
+    The history begins today: Dagster would show every day before it as missing. An environment that
+    says otherwise wins, as everywhere.
+    """
     target = ROOT / ".env"
     if not target.exists():
         target.touch(mode=0o600)
-        target.write_text((ROOT / ".env.example").read_text())
+        example = (ROOT / ".env.example").read_text()
+        today = f"{datetime.now(tz=UTC):%Y-%m-%d}"
+        own = f"\nEMBED_HISTORY_FROM=${{EMBED_HISTORY_FROM:-{today}}}\n"
+        target.write_text(re.sub(r"\n#EMBED_HISTORY_FROM=.*\n", own, example))
 
 
 def begin(text: str) -> None:

@@ -27,6 +27,7 @@ CUTOVER: Final = "embed_cutover"
 GROUP: Final = "embed_queue"
 
 NO_CANDIDATE: Final = "no cut-over is under way"
+NO_QUESTIONS: Final = "nothing is asked: the project has no questions.yaml"
 
 
 class StartConfig(RunConfig):
@@ -216,10 +217,9 @@ def cutover_checks(site: Site, settings: Settings) -> dg.AssetChecksDefinition:
     ) -> Iterator[dg.AssetCheckResult]:
         """Look at the gates of the candidate now; without one nothing is red."""
         _, gates = neo4j.run_as_set(_look)
-        found = {gate.name: gate for gate in gates}
+        found = {gate.name: gate for gate in _all(gates)}
         for key in context.selected_asset_check_keys:
-            gate = found.get(key.name, Gate(key.name, passed=True, detail=NO_CANDIDATE))
-            evaluation = _evaluation(gate, queue)
+            evaluation = _evaluation(found[key.name], queue)
             yield dg.AssetCheckResult(
                 asset_key=evaluation.asset_key,
                 check_name=evaluation.check_name,
@@ -240,8 +240,15 @@ async def _look(driver: Driver, settings: Settings) -> tuple[Alias | None, list[
     return alias, gates
 
 
+def _all(gates: list[Gate]) -> list[Gate]:
+    """With those that there is nothing to look at for."""
+    found, detail = {gate.name for gate in gates}, NO_QUESTIONS if gates else NO_CANDIDATE
+    others = [Gate(name, passed=True, detail=detail) for name in GATES if name not in found]
+    return [*gates, *others]
+
+
 def _report(context: dg.OpExecutionContext, gates: list[Gate], queue: str) -> None:
-    for gate in gates:
+    for gate in _all(gates):
         context.instance.report_runless_asset_event(_evaluation(gate, queue))
 
 

@@ -21,7 +21,6 @@ from embed_pipeline.history.records import has_records
 from embed_pipeline.settings import Settings
 
 HISTORY: Final = "queue_metrics_history"
-FIRST_DAY: Final = "2026-01-01"
 LOOK_BACK: Final = 30
 """Days that are exported late if the deployment stood still."""
 
@@ -34,7 +33,9 @@ def history_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
         site,
         settings,
         HISTORY,
-        partitions_def=dg.DailyPartitionsDefinition(start_date=FIRST_DAY, timezone="UTC"),
+        partitions_def=dg.DailyPartitionsDefinition(
+            start_date=settings.history_from.isoformat(), timezone="UTC"
+        ),
         deps=[asset_key(name, queue) for name in (METRICS, EMBEDDINGS, DRAINS)],
         group_name=QUEUE_GROUP,
         kinds={"parquet"},
@@ -64,9 +65,9 @@ def history_schedule(site: Site) -> dg.ScheduleDefinition:
     @schedule(site, target=assets_of(site, HISTORY), cron_schedule="20 0 * * *")
     def daily_history(tick: Tick, neo4j: Neo4jResource) -> list[dg.RunRequest] | dg.SkipReason:
         """Export each of the last 30 days that has readings and no file yet, at 00:20 UTC."""
-        queue, today = neo4j.settings.queue, tick.day
+        queue, today, first = neo4j.settings.queue, tick.day, neo4j.settings.history_from
         done = set(Archive.at(neo4j.settings.history_path).days(tables.METRICS.name))
-        days = [today - DAY * back for back in range(LOOK_BACK, 0, -1)]
+        days = [day for back in range(LOOK_BACK, 0, -1) if (day := today - DAY * back) >= first]
         missing = [day for day in days if day not in done and _has_rows(tick.instance, queue, day)]
         if not missing:
             return dg.SkipReason("every closed day with readings is exported")

@@ -182,12 +182,14 @@ def _chart(report: CoverageReport) -> str:
     every = list(report.by_type().items())
     types, others = every[:TYPES], every[TYPES:]
     bars = [_bar(index, name, counts) for index, (name, counts) in enumerate(types)]
-    legend = "".join(
-        f'<rect x="{8 + 95 * i}" y="{_ROW * len(types) + 12}" width="10" height="10" '
-        f'fill="{colour}"/><text x="{22 + 95 * i}" y="{_ROW * len(types) + 21}">'
-        f"{kind.value.replace('_', ' ')}</text>"
-        for i, (kind, colour) in enumerate(COLOURS.items())
-    )
+    legend, left = "", 8
+    for kind, colour in COLOURS.items():
+        name = kind.value.replace("_", " ")
+        legend += (
+            f'<rect x="{left}" y="{_ROW * len(types) + 12}" width="10" height="10" '
+            f'fill="{colour}"/><text x="{left + 14}" y="{_ROW * len(types) + 21}">{name}</text>'
+        )
+        left += 34 + 7 * len(name)
     height = _ROW * len(types) + 30
     if others:
         left_out = sum(sum(counts.values()) for _, counts in others)

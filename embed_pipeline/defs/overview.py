@@ -20,9 +20,12 @@ STEP: Final = 2
 """Every second one is drawn: each event carries the picture, so it has to be small."""
 FIGURES: Final = {
     "pending": "jobs that wait",
-    "oldest_pending_seconds": "age of the oldest, seconds",
+    "oldest_pending_seconds": "oldest waits, seconds",
     "throughput_per_minute": "done per minute",
+    "budget_used_percent": "budget used, percent",
 }
+BUDGET: Final = "budget_used_percent"
+"""Only drawn where a budget is used."""
 WIDTH: Final = 220
 HEIGHT: Final = 70
 GAP: Final = 20
@@ -56,9 +59,10 @@ def point(at: float, metadata: Any) -> Point:
 
 def drawn(points: Sequence[Point]) -> dict[str, Any]:
     """The picture, as the first entry of the metadata."""
-    panels = "".join(_panel(index, name, points) for index, name in enumerate(FIGURES))
+    names = [n for n in FIGURES if n != BUDGET or any(each.figures.get(n) for each in points)]
+    panels = "".join(_panel(index, name, points) for index, name in enumerate(names))
     first, last = (_time(each.at) for each in (points[0], points[-1]))
-    width, height = 3 * (WIDTH + GAP), TOP + HEIGHT + GAP
+    width, height = len(names) * (WIDTH + GAP), TOP + HEIGHT + GAP
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'font-family="sans-serif" font-size="12" fill="#8a8f98">{panels}</svg>'

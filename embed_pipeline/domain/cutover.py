@@ -170,7 +170,7 @@ def coverage_gate(report: CoverageReport | None) -> Gate:
     if report.waiting:
         said += f"; {report.waiting} wait to be embedded"
     figures = {
-        "percent": report.percent,
+        "percent": round(report.percent, 3),
         "embedded": round(current),
         "embeddable": report.embeddable,
         "waiting": report.waiting,

@@ -1,6 +1,6 @@
 """The settings of the unattended deployment: how often Dagster looks, and when it warns."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -8,7 +8,7 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.paths import project_dir, state_dir
 from embed_pipeline.settings.spending import SpendingSettings
-from embed_pipeline.settings.types import DAY, Milliseconds, WholeNumber, setting
+from embed_pipeline.settings.types import DAY, Day, Milliseconds, WholeNumber, setting
 
 
 class Settings(SpendingSettings):
@@ -92,6 +92,14 @@ class Settings(SpendingSettings):
         "Folder or fsspec address of the exported history; empty is .embed_pipeline/history.",
         "a folder, or an address such as s3://bucket/folder without user and password",
         pattern=r"^[^\s@]+$",
+    )
+    history_from: Day = setting(
+        "EMBED_HISTORY_FROM",
+        "First day that the history may have; 'make setup' writes the day it was run.",
+        "a day such as 2026-11-18, from 2026-01-01 on",
+        date(2026, 1, 1),
+        ge=date(2026, 1, 1),
+        le=date(2999, 12, 31),
     )
     objective_age: Milliseconds = setting(
         "EMBED_OBJECTIVE_AGE_MS",

@@ -1,7 +1,7 @@
 """How a value is read from text, strictly: a value that looks right is right."""
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -31,6 +31,13 @@ def _milliseconds(value: object) -> object:
     if abs(number) > LONGEST // MILLISECOND:
         raise ValueError("longer than anything lasts")
     return number * MILLISECOND
+
+
+def _day(value: object) -> object:
+    # pydantic would also take "20261118" and seconds since 1970.
+    if isinstance(value, str) and not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII):
+        raise ValueError("not a day")
+    return value
 
 
 def _amount(value: object) -> object:
@@ -94,6 +101,7 @@ def _key(value: SecretStr) -> SecretStr:
 
 PROVIDERS: Final = rf"^(auto|openai|local|local-fast|mock|{OWN_PROVIDER})$"
 WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
+Day = Annotated[date, BeforeValidator(_day)]
 Milliseconds = Annotated[timedelta, BeforeValidator(_milliseconds)]
 """Milliseconds in a variable, a duration for everybody else."""
 Amount = Annotated[float, BeforeValidator(_amount)]

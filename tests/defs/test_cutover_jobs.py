@@ -44,10 +44,15 @@ async def embedded(deployment: Deployment, provider: OpenAIServer) -> AsyncItera
     await forget_cutovers(deployment.queue)
 
 
-def checks_of(instance: dg.DagsterInstance, name: str) -> list[bool]:
+def gate_reports(instance: dg.DagsterInstance, name: str) -> list[Any]:
+    """What was reported about a gate, the newest first."""
     key = dg.AssetCheckKey(dg.AssetKey("embed_cutover"), name)
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
-    return [record.event.asset_check_evaluation.passed for record in records]  # pyright: ignore
+    return [record.event.asset_check_evaluation for record in records]  # pyright: ignore
+
+
+def checks_of(instance: dg.DagsterInstance, name: str) -> list[bool]:
+    return [report.passed for report in gate_reports(instance, name)]
 
 
 async def test_m99_m100_m102_the_steps_of_a_cutover_are_jobs(
@@ -63,6 +68,8 @@ async def test_m99_m100_m102_the_steps_of_a_cutover_are_jobs(
 
     assert "1 of 5 gates are red: cutover_coverage: 0.00 % of 2 entities" in refused
     assert checks_of(embedded.instance, "cutover_coverage") == [False]
+    [asked] = gate_reports(embedded.instance, "cutover_questions")
+    assert asked.description == "nothing is asked: the project has no questions.yaml"
     [request] = tick.run_requests
     assert request.tags["embed_pipeline/queue"] == started["queue"]
     assert request.run_config == {"ops": {"drain": {"config": {"queue": started["queue"]}}}}
@@ -78,6 +85,8 @@ async def test_m99_m100_m102_the_steps_of_a_cutover_are_jobs(
     assert "was live" in problem(await embedded.run("cutover_finish"))
     assert figures(await embedded.run("cutover_finish", {"force": True}))["entities"] == 2
     assert figures(await embedded.run("cutover_status"))["phase"] == "none"
+    latest = gate_reports(embedded.instance, "cutover_coverage")[0]
+    assert latest.description == "no cut-over is under way"
 
 
 async def test_every_step_leaves_one_entry(embedded: Deployment) -> None:

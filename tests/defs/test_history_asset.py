@@ -45,6 +45,8 @@ def instance(fresh_home: Path, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
     monkeypatch.setenv("EMBED_HISTORY_PATH", str(tmp_path / "history"))
+    # The .env of a new checkout says today.
+    monkeypatch.setenv("EMBED_HISTORY_FROM", "2026-01-01")
     return Archive.at(str(tmp_path / "history"))
 
 
@@ -166,6 +168,22 @@ def test_every_closed_day_with_readings_and_no_file_is_asked_for(
     materialize(instance, TODAY - 3 * DAY)
 
     assert tick(instance) == ["2026-10-17", "2026-11-15"]
+
+
+def test_no_day_before_the_first_one_is_asked_for_or_missing(
+    instance: dg.DagsterInstance, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for days in (2, 1):
+        read_at(instance, TODAY - days * DAY, pending=1)
+
+    monkeypatch.setenv("EMBED_HISTORY_FROM", "2026-11-15")
+
+    assert tick(instance) == ["2026-11-15"]
+    site = Site((load_settings(),))
+    partitions = history_asset(site, site.first).partitions_def
+    assert partitions is not None
+    with freeze_time(TODAY + DAY / 2):
+        assert partitions.get_partition_keys() == ["2026-11-15"]
 
 
 def test_a_day_is_asked_for_also_when_only_drains_were_reported(

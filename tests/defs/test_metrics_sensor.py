@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from embed_pipeline.defs.overview import Point, drawn
 from embed_pipeline.defs.renewal import NEWS_EVERY
 from embed_pipeline.domain.checks import QUALITY
 from embed_pipeline.domain.errors import ErrorCategory
@@ -72,6 +73,15 @@ async def test_the_last_hour_is_drawn_above_the_figures(
     waiting = next(p.get("d") for p in chart.iter(f"{SVG}path") if p.get("fill") == "none")
     # Every second reading, the last among them: from the bottom to the top.
     assert re.fullmatch(r"M-?\d+ 94l-?\d+-70", str(waiting))
+
+
+@pytest.mark.parametrize("used", [0.0, 80.0])
+def test_a_budget_is_drawn_beside_them_where_one_is_used(used: float) -> None:
+    points = [Point(60.0 * minute, {"budget_used_percent": used}) for minute in range(3)]
+
+    drawing = " ".join(labels(picture(drawn(points))))
+
+    assert ("budget used, percent: 80, at most 80" in drawing) is (used > 0)
 
 
 async def test_materialize_draws_what_was_read_before_too(

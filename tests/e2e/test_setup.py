@@ -171,5 +171,9 @@ def test_settings_that_exist_are_not_overwritten(setup_module: ModuleType, check
 def test_new_settings_are_for_the_user_only(setup_module: ModuleType, checkout: Path) -> None:
     setup_module.copy_env_file()
 
-    assert (checkout / ".env").read_text() == (ROOT / ".env.example").read_text()
+    settings, example = (checkout / ".env").read_text(), (ROOT / ".env.example").read_text()
+    pairs = zip(example.splitlines(), settings.splitlines(), strict=True)
+    [(was, became)] = [(line, own) for line, own in pairs if line != own]
+    assert was == "#EMBED_HISTORY_FROM=2026-01-01"
+    assert re.fullmatch(r"EMBED_HISTORY_FROM=\$\{EMBED_HISTORY_FROM:-\d{4}-\d\d-\d\d\}", became)
     assert (checkout / ".env").stat().st_mode & 0o077 == 0

@@ -130,6 +130,10 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "{a\\b}",
     ),
     "EMBED_HISTORY_PATH": (" ", "a b", " a", "a ", "a\n"),
+    "EMBED_HISTORY_FROM": (
+        *(" ", "today", "20261118", "2026-13-01", "2026-02-30", "2025-12-31", "3000-01-01"),
+        *("2026-11-18 ", "1763424000", "２026-11-18"),
+    ),
     "EMBED_EMBEDDINGS_PATH": (" ", " a", "a ", "a\n", "a\x1b[31mb"),
 }
 HELD_BACK = ("https://host\\@evil.example/v1",)
@@ -175,6 +179,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
         *("{title}", "{title}: {abstract}", "{{literal}} {a}", "{first name} {a.b} {título}"),
     ),
     "EMBED_HISTORY_PATH": ("history", "../history", "s3://bucket/folder"),
+    "EMBED_HISTORY_FROM": ("2026-01-01", "2026-11-18", "2999-12-31"),
     "EMBED_EMBEDDINGS_PATH": ("embeddings.yaml", "../my embeddings.yaml"),
     "EMBED_JOB_HEARTBEAT_INTERVAL_MS": ("100", "1800000"),
     **dict.fromkeys(NAMES, ("Thing", "_x", *ODD_NAMES)),
