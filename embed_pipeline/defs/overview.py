@@ -17,7 +17,7 @@ from embed_pipeline.defs.metadata import picture
 READINGS: Final = 60
 """An hour of them, as the settings come."""
 STEP: Final = 2
-"""Every second one is drawn: each event carries the picture, so it has to be small."""
+"""The highest of so many is drawn: each event carries the picture, so it has to be small."""
 FIGURES: Final = {
     "pending": "jobs that wait",
     "oldest_pending_seconds": "oldest waits, seconds",
@@ -80,8 +80,7 @@ def _panel(index: int, name: str, points: Sequence[Point]) -> str:
     begin, span = points[0].at, max(points[-1].at - points[0].at, 1.0)
     line = _line(
         (left + WIDTH * (at - begin) / span, TOP + HEIGHT * (1 - value / (most or 1)))
-        # The last one always.
-        for at, value in reversed(known[::-STEP])
+        for at, value in _thinned(known)
     )
     bottom, first, last = TOP + HEIGHT, _time(points[0].at), _time(points[-1].at)
     times = (
@@ -93,6 +92,13 @@ def _panel(index: int, name: str, points: Sequence[Point]) -> str:
         f'<path d="M{left} {bottom}h{WIDTH}" stroke="#c9ced6"/>'
         f'<path d="{line}" fill="none" stroke="{COLOUR}" stroke-width="2"/>{times}'
     )
+
+
+def _thinned(known: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Peaks stay, and so does the last one."""
+    *earlier, last = known
+    parts = (earlier[i : i + STEP] for i in range(0, len(earlier), STEP))
+    return [*(max(part, key=lambda each: each[1]) for part in parts), last]
 
 
 def _line(places: Iterable[tuple[float, float]]) -> str:
