@@ -1,6 +1,7 @@
 """Items 5 to 7: a whole deployment, at rest and at work."""
 
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from tests.support.dagster_deployment import (
     processes_of,
     worker_pid,
 )
+from tests.support.dagster_graphql import Run
 from tests.support.project import ROOT, make_project
 
 LATENCY: Final = 0.05
@@ -38,6 +40,9 @@ IDLE_SECONDS: Final = 60
 """That a deployment is watched doing nothing."""
 WAITS: Final = 5
 """Entities whose way to the search is timed."""
+WAITS_ON_STANDBY: Final = 7
+SILENCE: Final = 22
+"""Seconds after which a drain looks as seldom as it ever does."""
 JOBS: Final = 100_000
 JOBS_OF_LIMIT: Final = 12_000
 """Vectors written without a queue to the same graph, to compare."""
@@ -80,6 +85,7 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
         yield from _at_rest(dagster, neo4j_pid)
         yield from _waits(connection, dagster)
         yield from _ticks_and_runs(dagster)
+        yield from _standing_by(connection, dagster)
         yield from _all_at_once(connection, dagster)
 
 
@@ -150,23 +156,12 @@ def _queries(dagster: Deployment) -> int:
 
 def _waits(connection: Connection, dagster: Deployment) -> Iterator[Line]:
     """From the acknowledged write to the search: first at rest, then with a drain at work."""
-    vector = pool(1)[0]
-
-    def wait_for(uid: str) -> float:
-        on_site(connection, _write_and_enqueue, uid)
-        began = time.monotonic()
-        while not dagster.graph.run(NEAREST, vector=vector, uid=uid):
-            time.sleep(0.01)
-            if time.monotonic() > began + 120:
-                raise TimeoutError(f"{uid} is not found by the search")
-        return time.monotonic() - began
-
     cold, warm = [], []
     for number in range(WAITS):
         dagster.wait_until_idle()
-        cold.append(wait_for(f"cold-{number}"))
+        cold.append(_wait_for(connection, dagster, f"cold-{number}"))
         # The drain stays for a while; nobody needs it any more.
-        warm.append(wait_for(f"warm-{number}"))
+        warm.append(_wait_for(connection, dagster, f"warm-{number}"))
         for run in dagster.ui.runs(DRAIN_JOB):
             if not run.is_over:
                 dagster.ui.terminate(run.id)
@@ -177,6 +172,48 @@ def _waits(connection: Connection, dagster: Deployment) -> Iterator[Line]:
             f"from the acknowledged write of an entity to its vector in the search, {what}",
             _median(seconds),
         )
+
+
+def _wait_for(connection: Connection, dagster: Deployment, uid: str) -> float:
+    """Seconds until the vector of an entity that is written now is found."""
+    vector = pool(1)[0]
+    on_site(connection, _write_and_enqueue, uid)
+    began = time.monotonic()
+    while not dagster.graph.run(NEAREST, vector=vector, uid=uid):
+        time.sleep(0.01)
+        if time.monotonic() > began + 120:
+            raise TimeoutError(f"{uid} is not found by the search")
+    return time.monotonic() - began
+
+
+def _standing_by(connection: Connection, dagster: Deployment) -> Iterator[Line]:
+    """The same where a drain is always there; and what that costs."""
+    dagster.stop()
+    dagster.start(EMBED_STANDBY="true")
+    run = dagster.wait_until(lambda: _at_work(dagster), "a drain stands by")
+    pid = worker_pid(run)
+    seconds = []
+    for number in range(WAITS_ON_STANDBY):
+        time.sleep(SILENCE + random.random())
+        seconds.append(_wait_for(connection, dagster, f"standby-{number}"))
+    time.sleep(SILENCE)
+    before, began = _cpu(pid), time.monotonic()
+    time.sleep(60)
+    used = (_cpu(pid) - before) * 60 / (time.monotonic() - began)
+    dagster.graph.run("MATCH (e:Entity) DETACH DELETE e")
+    dagster.stop()
+    dagster.start()
+    yield Line(
+        5,
+        "from the acknowledged write of an entity to its vector in the search, on standby",
+        _median(seconds),
+    )
+    yield Line(5, "processor time of the drain that stands by, per minute", f"{used:.2f} s")
+
+
+def _at_work(dagster: Deployment) -> Run | None:
+    runs = dagster.ui.runs(DRAIN_JOB, statuses=["STARTED"])
+    return next((run for run in runs if WORKER_TAG in run.tags), None)
 
 
 def _ticks_and_runs(dagster: Deployment) -> Iterator[Line]:

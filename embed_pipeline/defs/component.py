@@ -72,6 +72,9 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
         default=None, description="The account whose rate limit and budget it shares."
     )
     drains_at_once: int | None = Field(default=None, description="Drains at the same time. [2]")
+    standby: Literal["true", "false"] | None = Field(
+        default=None, description="Whether a drain is always there. [false]"
+    )
     objective_age_ms: int | None = Field(
         default=None, description="Milliseconds that the oldest job may wait before a check warns."
     )

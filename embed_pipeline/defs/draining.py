@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 import dagster as dg
@@ -27,8 +26,6 @@ from embed_pipeline.worker.report import DrainReport
 
 DRAINS: Final = "embed_drains"
 """The asset that keeps a report of every drain, for as long as Dagster keeps anything."""
-SLACK: Final = timedelta(minutes=5)
-"""For the start of the process, the last requests and giving back."""
 PROGRESS_SECONDS: Final = 60.0
 
 Context: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.config import RunConfig
-from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell, side_of
+from embed_pipeline.defs.draining import opened_drain, run_and_tell, side_of
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import DRAIN_TAG, MAX_RUNTIME_TAG, mark_worker
+from embed_pipeline.defs.runs import DRAIN_TAG, MAX_RUNTIME_TAG, SLACK, mark_worker
 from embed_pipeline.domain.queue_name import QUEUE_NAME
 from embed_pipeline.operations import wiring
 from embed_pipeline.worker.options import MOST_PER_LEASE, DrainOptions

@@ -10,10 +10,10 @@ import dagster as dg
 
 from embed_pipeline.defs.assets import GROUP, INDEX
 from embed_pipeline.defs.border import asset
-from embed_pipeline.defs.draining import SLACK, opened_drain, run_and_tell, side_of
+from embed_pipeline.defs.draining import opened_drain, run_and_tell, side_of
 from embed_pipeline.defs.metadata import of_coverage
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import DRAIN_TAG, EMBEDDINGS, mark_worker
+from embed_pipeline.defs.runs import DRAIN_TAG, EMBEDDINGS, SLACK, mark_worker
 from embed_pipeline.defs.site import Site, group_in
 from embed_pipeline.defs.ticks import assets_of
 from embed_pipeline.domain.health import Reading

@@ -40,6 +40,10 @@ ENDED: Final = (
 _REMEMBERED: Final = 6
 LONGEST_START: Final = timedelta(minutes=3)
 """As Dagster allows for what comes before, ``start_timeout_seconds`` in ``dagster.yaml``."""
+SLACK: Final = timedelta(minutes=5)
+"""For the start of the process, the last requests and giving back."""
+TO_FOLLOW: Final = timedelta(seconds=30)
+"""So long before a drain on standby ends the next one is started."""
 CLOCK_JITTER: Final = 5.0
 """Seconds by which the start of a process seems to move while the clock is corrected."""
 
@@ -155,7 +159,7 @@ def know_drains(
         is_own = all(found.get(name) == value for name, value in tags.items())
         return is_own and (QUEUE_TAG in found) is beside
 
-    running = len(meant(instance.get_run_records(_drains(UNDER_WAY, repository))))
+    running = meant(instance.get_run_records(_drains(UNDER_WAY, repository)))
     last = meant(instance.get_run_records(_drains(ENDED, repository), limit=2 * _REMEMBERED))
     last = last[:_REMEMBERED]
     failed = 0
@@ -167,7 +171,21 @@ def know_drains(
     if failed:
         ended = max(record.update_timestamp for record in last[:failed])
         since = datetime.now(UTC) - ended.replace(tzinfo=UTC)
-    return Drains(running=running, failed_in_a_row=failed, since_failure=since)
+    return Drains(
+        running=len(running),
+        ending=sum(map(_is_ending, running)),
+        failed_in_a_row=failed,
+        since_failure=since,
+    )
+
+
+def _is_ending(record: dg.RunRecord) -> bool:
+    """Say whether the time of a drain is nearly used; its tag has some slack."""
+    longest = record.dagster_run.tags.get(MAX_RUNTIME_TAG, "")
+    if record.start_time is None or not longest.isdecimal():
+        return False
+    end = record.start_time + int(longest) - SLACK.total_seconds()
+    return time.time() > end - TO_FOLLOW.total_seconds()
 
 
 def _started(pid: int) -> float:

@@ -21,6 +21,8 @@ from embed_pipeline.store.queue import Queue
 
 EVERY_LOOP: Final = 1
 """Seconds; the daemon looks every five."""
+STAYING: Final = {"max_minutes": 60, "linger_seconds": 3600}
+"""The config of a drain on standby."""
 MEASURED: Final = timedelta(minutes=1)
 """Over this time the pace of the drains is measured."""
 
@@ -66,7 +68,15 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
             limit = Grant(timedelta(0))
             if backlog.due:
                 limit = await wiring.open_limiter(queue, settings).peek()
-            decision = decide(backlog, drains, most=most, limit=limit, model=model)
+            decision = decide(
+                backlog,
+                drains,
+                most=most,
+                limit=limit,
+                model=model,
+                # The side beside the live one is filled, and searched by nobody.
+                standby=own.standby == "true" and settings.queue == looked[0],
+            )
             eta = None
             if drains.running and backlog.pending:
                 rate = await queue.metrics.completed_per_minute(MEASURED)
@@ -90,8 +100,11 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
             tick.log.info(f"starting {start.drains} drains: {start.reason}{beside}")
             tags = {"embed_pipeline/due": start.reason, **site.tags(own)}
             tags |= {QUEUE_TAG: queue} if number else {}
-            config = site.run_config("drain", own, {"queue": queue} if number else {})
-            requests += [dg.RunRequest(tags=tags, run_config=config) for _ in range(start.drains)]
+            chosen: dict[str, object] = {"queue": queue} if number else {}
+            for one in range(start.drains):
+                stays = STAYING if start.is_standby and one == 0 else {}
+                config = site.run_config("drain", own, {**chosen, **stays})
+                requests.append(dg.RunRequest(tags=tags, run_config=config))
             started.append(f"started {start.drains}: {start.reason}{beside}")
         if not requests:
             return dg.SkipReason("; ".join([*reasons, *taken]))

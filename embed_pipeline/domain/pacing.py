@@ -14,6 +14,7 @@ JOBS_PER_DRAIN: Final = 5_000
 """One drain uses the whole rate limit of most accounts; a second one only pays for a long queue."""
 WORTH_STARTING: Final = timedelta(seconds=5)
 """A run needs seconds to start; a limit that opens sooner is no reason to wait."""
+STANDBY: Final = "standing by"
 FIRST_PAUSE: Final = timedelta(seconds=10)
 LONGEST_PAUSE: Final = timedelta(minutes=2)
 
@@ -23,6 +24,8 @@ class Drains:
     """What is known of drains, running and ended."""
 
     running: int = 0
+    ending: int = 0
+    """So many of those will have used their time in a moment."""
     failed_in_a_row: int = 0
     """The last so many have failed."""
     since_failure: timedelta | None = None
@@ -34,6 +37,8 @@ class Start:
 
     drains: int
     reason: str
+    is_standby: bool = False
+    """It is to stay although nothing is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +49,25 @@ class Wait:
 
 
 def decide(
-    backlog: Backlog, drains: Drains, *, most: int, limit: Grant, model: str
+    backlog: Backlog, drains: Drains, *, most: int, limit: Grant, model: str, standby: bool = False
 ) -> Start | Wait:
-    """Say how many drains to start now; ``limit`` is what a request would get."""
+    """Say how many drains to start now; ``limit`` is what a request would get.
+
+    ``standby``: one is to be there at any time, and is followed by the next before it ends.
+    """
     due = f"{backlog.due}{' or more' if backlog.is_more else ''} due"
     if refusal := _closed(backlog):
         return Wait(f"{refusal} ({backlog.pending} pending)")
+    staying = drains.running - (drains.ending if standby else 0)
     if backlog.due == 0:
-        return Wait(_nothing_due(backlog, model))
+        said = _nothing_due(backlog, model)
+        if not standby:
+            return Wait(said)
+        if staying > 0:
+            return Wait(f"{said}; a drain stands by")
+        return _after_failures(drains, said) or Start(1, f"{STANDBY}: {said}", is_standby=True)
     wanted = _wanted(backlog, most)
-    if drains.running >= wanted:
+    if staying >= wanted:
         return Wait(f"enough drains running: {drains.running} of {most} ({due})")
     if limit.budget is not None:
         return Wait(f"{limit.budget} ({due})")
@@ -61,13 +75,19 @@ def decide(
         if limit.hold is not None:
             return Wait(f"{limit.hold}; {HOW_TO_END} ({due})")
         return Wait(f"waiting for the rate limit: {_seconds(limit.wait)} ({due})")
+    if wait := _after_failures(drains, due):
+        return wait
+    return Start(wanted - staying, due, is_standby=standby and staying == 0)
+
+
+def _after_failures(drains: Drains, due: str) -> Wait | None:
     pause = pause_after(drains.failed_in_a_row)
     # A failure still to come: the clock was set back, and nobody waits for it to catch up.
-    if drains.since_failure is not None and timedelta(0) <= drains.since_failure < pause:
-        left = _seconds(pause - drains.since_failure)
-        times = f" {drains.failed_in_a_row} times in a row" if drains.failed_in_a_row > 1 else ""
-        return Wait(f"the last drain failed{times}; the next one starts in {left} ({due})")
-    return Start(wanted - drains.running, due)
+    if drains.since_failure is None or not timedelta(0) <= drains.since_failure < pause:
+        return None
+    left = _seconds(pause - drains.since_failure)
+    times = f" {drains.failed_in_a_row} times in a row" if drains.failed_in_a_row > 1 else ""
+    return Wait(f"the last drain failed{times}; the next one starts in {left} ({due})")
 
 
 def pause_after(failures: int) -> timedelta:

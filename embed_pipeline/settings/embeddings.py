@@ -63,6 +63,7 @@ VARIABLES: Final = {
     "dimensions": "EMBEDDING_DIMENSIONS",
     "account": "EMBEDDING_RATE_LIMIT_NAME",
     "drains_at_once": "EMBED_DRAINS_AT_ONCE",
+    "standby": "EMBED_STANDBY",
     "objective_age_ms": "EMBED_OBJECTIVE_AGE_MS",
     "objective_failed_percent": "EMBED_OBJECTIVE_FAILED_PERCENT",
     "objective_coverage_percent": "EMBED_OBJECTIVE_COVERAGE_PERCENT",

@@ -34,6 +34,12 @@ class Settings(SpendingSettings):
         ge=1,
         le=1_000,
     )
+    standby: Literal["true", "false"] = setting(
+        "EMBED_STANDBY",
+        "Whether a drain is always there: vectors are made within half a second, at rest too.",
+        "true or false",
+        "false",
+    )
     stop_grace: Milliseconds = setting(
         "EMBED_JOB_STOP_GRACE_MS",
         "Milliseconds that requests in flight may go on after a drain is told to stop.",

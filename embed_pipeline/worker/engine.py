@@ -264,7 +264,7 @@ class Drain:
         if self._look_at > now:
             waits.append(self._look_at - now)
         elif self._leasing or self._requests or not self._intake.may_take:
-            waits.append(self._options.idle_pause.total_seconds())
+            waits.append(self._intake.pause)
         else:
             waits.append(0.0)
         return max(0.0, min(waits))

@@ -122,10 +122,18 @@ class Intake:
         return self._empty_in_a_row > 0
 
     @property
+    def pause(self) -> float:
+        """Seconds between two looks that find nothing."""
+        return self._options.pause_after(self._silence)
+
+    @property
+    def _silence(self) -> float:
+        return time.monotonic() - self._silent_since
+
+    @property
     def is_dry(self) -> bool:
         """Say whether it has looked long enough in vain."""
-        silence = time.monotonic() - self._silent_since
-        is_over = silence >= self._options.linger.total_seconds()
+        is_over = self._silence >= self._options.linger.total_seconds()
         return is_over and self._empty_in_a_row >= LOOKS_BEFORE_EMPTY
 
     async def take(self) -> Batch:
@@ -189,7 +197,7 @@ class Intake:
         # What was held may have ended during the look: then there is nothing to wait for.
         is_busy = lane is Lane.HEALTHY and len(self._holdings) > 0
         if is_busy or (lane is Lane.ANY and stays):
-            self._look_again_at = time.monotonic() + self._options.idle_pause.total_seconds()
+            self._look_again_at = time.monotonic() + self.pause
 
     @property
     def _is_suspects_turn(self) -> bool:

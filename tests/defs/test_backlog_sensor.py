@@ -74,6 +74,20 @@ async def test_due_jobs_start_a_drain(deployment: Deployment, backlog: SensorUnd
     assert data.skip_message is None
 
 
+async def test_on_standby_a_drain_is_started_that_stays(
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest]
+) -> None:
+    backlog = sensor("embed_backlog", EMBED_STANDBY="true")
+
+    [request] = (await backlog.tick()).run_requests
+    given_drain(deployment.instance)
+
+    staying = {"max_minutes": 60, "linger_seconds": 3600}
+    assert request.run_config == {"ops": {"drain": {"config": staying}}}
+    assert request.tags["embed_pipeline/due"] == "standing by: the queue is empty"
+    assert await skipped(backlog) == "the queue is empty; a drain stands by"
+
+
 async def test_the_cursor_says_what_was_started_last_and_why(
     deployment: Deployment, backlog: SensorUnderTest
 ) -> None:

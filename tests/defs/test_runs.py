@@ -19,6 +19,7 @@ from embed_pipeline.defs.runs import (
     DRAIN_TAG,
     ENDED,
     MAX_RUNTIME_TAG,
+    SLACK,
     UNDER_WAY,
     WORKER_TAG,
     fail_vanished,
@@ -228,6 +229,25 @@ class TestKnowDrains:
 
         assert found.failed_in_a_row == failed
         assert (found.since_failure is None) == (failed == 0)
+
+    @pytest.mark.parametrize(("minutes", "ending"), [(1, 0), (59, 0), (59.8, 1), (61, 1)])
+    def test_knows_which_have_nearly_used_their_time(
+        self,
+        instance: dg.DagsterInstance,
+        add: Callable[..., dg.DagsterRun],
+        minutes: float,
+        ending: int,
+    ) -> None:
+        run = add(Status.STARTING)
+        with freeze_time(datetime.now(UTC) - timedelta(minutes=minutes)):
+            started = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
+            instance.report_dagster_event(started, run.run_id)
+        mark_worker(instance, run.run_id, longest=timedelta(hours=1) + SLACK)
+        add(Status.STARTING)
+
+        found = know_drains(instance)
+
+        assert (found.running, found.ending) == (2, ending)
 
     def test_knows_how_long_ago_the_last_one_failed(
         self, instance: dg.DagsterInstance, add: Callable[..., dg.DagsterRun]

@@ -47,9 +47,11 @@ def decided(
     most: int = 2,
     limit: timedelta = NONE,
     hold: Hold | None = None,
+    standby: bool = False,
 ) -> Start | Wait:
     grant = Grant(limit, hold=hold)
-    return decide(backlog, drains or Drains(), most=most, limit=grant, model="m")
+    found = drains or Drains()
+    return decide(backlog, found, most=most, limit=grant, model="m", standby=standby)
 
 
 OPEN, HALF_OPEN = BreakerStatus.OPEN, BreakerStatus.HALF_OPEN
@@ -102,6 +104,43 @@ def test_a_long_queue_gets_more_drains(due: int, is_more: bool, running: int, dr
     found = decided(waiting(due, is_more=is_more), Drains(running=running), most=3)
 
     assert found == Start(drains, f"{due}{' or more' if is_more else ''} due")
+
+
+@pytest.mark.parametrize(
+    ("drains", "decision"),
+    [
+        (Drains(), Start(1, "standing by: the queue is empty", is_standby=True)),
+        (Drains(running=1), Wait("the queue is empty; a drain stands by")),
+        (
+            Drains(running=1, ending=1),
+            Start(1, "standing by: the queue is empty", is_standby=True),
+        ),
+        (Drains(running=2, ending=1), Wait("the queue is empty; a drain stands by")),
+        (
+            Drains(failed_in_a_row=1, since_failure=NONE),
+            Wait("the last drain failed; the next one starts in 10 s (the queue is empty)"),
+        ),
+    ],
+    ids=["none", "one", "one that ends", "its successor", "one that failed"],
+)
+def test_a_drain_stands_by_and_is_followed_before_it_ends(
+    drains: Drains, decision: Start | Wait
+) -> None:
+    assert decided(EMPTY, drains, standby=True) == decision
+
+
+def test_with_work_the_one_that_ends_is_followed_too() -> None:
+    ends = Drains(running=1, ending=1)
+
+    assert decided(waiting(1), ends, standby=True) == Start(1, "1 due", is_standby=True)
+    assert decided(waiting(1), ends) == Wait("enough drains running: 1 of 2 (1 due)")
+
+
+def test_nobody_stands_by_at_a_paused_queue() -> None:
+    found = decided(replace(EMPTY, state=PAUSED), standby=True)
+
+    assert isinstance(found, Wait)
+    assert found.reason.startswith("the queue is paused")
 
 
 @pytest.mark.parametrize(("due", "running", "most"), [(1, 1, 2), (JOBS_PER_DRAIN, 1, 2), (1, 3, 3)])

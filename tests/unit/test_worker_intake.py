@@ -1,8 +1,10 @@
 """When a drain asks for jobs, and when it must not."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,6 +146,29 @@ async def test_a_worker_that_waits_for_jobs_looks_once_per_pause(
     assert looks == 30
 
 
+async def test_a_worker_looks_soon_after_work_and_slower_when_nothing_comes(
+    intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    moved = SimpleNamespace(monotonic=lambda: clock().timestamp())
+    monkeypatch.setattr(intake_module, "time", moved)
+    intake._options = DrainOptions(linger=timedelta(hours=1))
+
+    began, looks = clock(), list[float]()
+    while clock() < began + timedelta(minutes=2):
+        await intake.take()
+        looks.append((clock() - began).total_seconds())
+        clock.advance(timedelta(seconds=intake.pause))
+
+    pauses = [after - before for before, after in pairwise(looks)]
+    assert pauses[0] == pytest.approx(0.1)
+    assert all(longer > shorter - 1e-3 for shorter, longer in pairwise(pauses))
+    assert pauses[-1] == pytest.approx(0.5)
+    minutes = Counter(int(at // 60) for at in looks)
+    assert minutes[0] <= 190
+    assert minutes[1] <= 120
+
+
 async def test_a_worker_that_waits_for_jobs_never_looks_for_suspects_only(
     queue: FakeQueue, intake: Intake
 ) -> None:
@@ -196,9 +221,10 @@ def taken(batch: Batch) -> list[str]:
 
 
 async def test_m84_short_texts_go_before_long_ones_of_the_same_lease(
-    queue: FakeQueue, intake: Intake
+    queue: FakeQueue, intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intake._options = DrainOptions(idle_pause=timedelta(hours=1))
+    # Time stands still: the next look is not due.
+    monkeypatch.setattr(intake_module, "time", SimpleNamespace(monotonic=lambda: 1.0))
     await given_texts(queue, **{f"long{n:02}": LONG for n in range(10)}, tiny="text")
 
     batches = [taken(await intake.take()) for _ in range(4)]
