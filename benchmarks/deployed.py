@@ -41,7 +41,7 @@ IDLE_SECONDS: Final = 60
 WAITS: Final = 5
 """Entities whose way to the search is timed."""
 WAITS_ON_STANDBY: Final = 7
-SILENCE: Final = 22
+SILENCE: Final = 13
 """Seconds after which a drain looks as seldom as it ever does."""
 JOBS: Final = 100_000
 JOBS_OF_LIMIT: Final = 12_000
@@ -196,11 +196,11 @@ def _standing_by(connection: Connection, dagster: Deployment) -> Iterator[Line]:
     for number in range(WAITS_ON_STANDBY):
         time.sleep(SILENCE + random.random())
         seconds.append(_wait_for(connection, dagster, f"standby-{number}"))
+        dagster.graph.run("MATCH (e:Entity) DETACH DELETE e")
     time.sleep(SILENCE)
     before, began = _cpu(pid), time.monotonic()
     time.sleep(60)
     used = (_cpu(pid) - before) * 60 / (time.monotonic() - began)
-    dagster.graph.run("MATCH (e:Entity) DETACH DELETE e")
     dagster.stop()
     dagster.start()
     yield Line(
