@@ -31,9 +31,8 @@ LEASES_BETWEEN_SUSPECTS: Final = 10
 """A busy drain lets its work run dry so often, to give a suspect the place it needs: alone."""
 
 LEASES_BETWEEN_LONG: Final = 8
-"""So many leases come between two pages of long texts while there are short ones. A page takes the
-server about as long as a lease: with one after each, 80 texts of 10 MB nearly doubled the time of
-20,000 short ones."""
+"""So many leases come between two pages of long texts while there are short ones: with a page after
+each, 80 texts of 10 MB nearly doubled the time of 20,000 short ones."""
 Loaded = tuple[LeasedJob, LoadedEntity]
 
 
@@ -124,16 +123,13 @@ class Intake:
     @property
     def pause(self) -> float:
         """Seconds between two looks that find nothing."""
-        return self._options.pause_after(self._silence)
-
-    @property
-    def _silence(self) -> float:
-        return time.monotonic() - self._silent_since
+        return self._options.pause_after(time.monotonic() - self._silent_since)
 
     @property
     def is_dry(self) -> bool:
         """Say whether it has looked long enough in vain."""
-        is_over = self._silence >= self._options.linger.total_seconds()
+        silence = time.monotonic() - self._silent_since
+        is_over = silence >= self._options.linger.total_seconds()
         return is_over and self._empty_in_a_row >= LOOKS_BEFORE_EMPTY
 
     async def take(self) -> Batch:
