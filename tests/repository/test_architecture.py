@@ -65,6 +65,7 @@ HOME_OF: dict[str, set[str]] = {
     "pydantic": {"defs", "settings", "retrieval"},
     "pydantic_settings": {"settings"},
     "dotenv": {"settings", "devserver"},
+    "mcp": {"cli"},
     "psutil": {"defs", "settings", "devserver"},
     "typer": {"cli"},
     "rich": {"cli", "devserver", "history"},
