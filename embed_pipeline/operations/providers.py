@@ -5,7 +5,7 @@ from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.settings import Settings
 
 
-def open_provider(settings: Settings) -> Embedder:
+def open_provider(settings: Settings, *, for_questions: bool = False) -> Embedder:
     """Open the provider; each is imported only when it is wanted, openai alone takes a second."""
     model, dimensions = settings.model, settings.dimensions
     match settings.provider:
@@ -17,7 +17,8 @@ def open_provider(settings: Settings) -> Embedder:
                 dimensions=dimensions,
                 api_key=key.get_secret_value() if (key := settings.openai_api_key) else "",
                 base_url=settings.openai_base_url,
-                send_dimensions=settings.send_dimensions == "true",
+                profile=settings.profile,
+                for_questions=for_questions,
             )
         case Provider.OWN:
             from embed_pipeline.embedding.own import open_own

@@ -67,9 +67,10 @@ async def search_side(
     """The same on one side; ``None`` if it is no longer what it was when it was read."""
     settings = side.settings
     limiter = wiring.open_limiter(queue, settings)
-    embedder = wiring.open_embedder(settings)
+    embedder = wiring.open_embedder(settings, for_questions=True)
     try:
-        vector = await _embedded(embedder, limiter, text, on_wait=on_wait, is_counted=is_counted)
+        asked = settings.question_prefix + text
+        vector = await _embedded(embedder, limiter, asked, on_wait=on_wait, is_counted=is_counted)
         hits = await search_entities(
             queue.database,
             queue.config,

@@ -57,9 +57,9 @@ def connection(settings: Settings) -> Connection:
     )
 
 
-def open_embedder(settings: Settings) -> Embedder:
+def open_embedder(settings: Settings, *, for_questions: bool = False) -> Embedder:
     """Open the provider, whose requests are in the traces of whoever sends them."""
-    return traced(open_provider(settings), settings)
+    return traced(open_provider(settings, for_questions=for_questions), settings)
 
 
 def identity_of(settings: Settings) -> Identity:
