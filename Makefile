@@ -76,7 +76,7 @@ bench-quick: setup ## The same in three minutes, with less to go by
 lock: setup ## Renew requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-strip-extras --group dev \
-		--extra server --extra local --extra notebooks \
+		--extra server --extra local --extra notebooks --extra mcp --extra otel \
 		--extra postgres --extra celery --extra kubernetes \
 		--custom-compile-command "make lock" pyproject.toml --output-file requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

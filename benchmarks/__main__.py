@@ -27,6 +27,7 @@ from benchmarks import (
     rivals,
     rounds,
     scaling,
+    tracing,
     where,
 )
 from benchmarks.plan import FULL, QUICK, Plan
@@ -81,6 +82,7 @@ def _parts(
         "limit": lambda: limit.lines(connection, plan),
         "memory": lambda: memory.lines(connection, plan),
         "long_texts": lambda: long_texts.lines(connection, plan),
+        "tracing": lambda: tracing.lines(connection, plan),
         "commands": lambda: commands.lines(plan),
         "rivals": lambda: rivals.lines(connection, plan),
         "deployed": lambda: deployed.lines(connection, known, pid, plan),

@@ -19,6 +19,7 @@ from embed_pipeline.cli import (
     history,
     jobs,
     limits,
+    mcp,
     neo4j,
     plan,
     quality,
@@ -234,6 +235,7 @@ for command in (
     queue.cleanup,
     history.report,
     history.metrics,
+    mcp.mcp,
     support.support,
     doctor.doctor,
 ):

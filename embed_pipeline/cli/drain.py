@@ -62,10 +62,12 @@ def drain(
     """
     from embed_pipeline.operations import wiring
     from embed_pipeline.operations.blocking import finish
+    from embed_pipeline.tracing import export_spans
 
     settings = chosen_settings()
     warn_about(settings)
     _set_up_log(verbose)
+    export_spans()
     options = wiring.drain_options(settings)
     options = replace(
         options,

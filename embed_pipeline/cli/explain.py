@@ -11,6 +11,7 @@ from embed_pipeline.cli.base import AsJson, as_plain, at, print_json, safe, show
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.explanation import Explanation
+    from embed_pipeline.domain.job import Job
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue
 
@@ -54,6 +55,11 @@ def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
         change = found.change
         yield "A new name", f"{change.texts:,} texts, {change.tokens:,} tokens, {change.cost}"
     for job in found.jobs:
-        since = at(job.processed_at or job.queued_at)
-        said = f"version {job.version}: {job.status.value} since {since}"
-        yield "Job", f"{said}, {job.attempts} attempts{f', {job.error}' if job.error else ''}"
+        yield "Job", job_line(job)
+
+
+def job_line(job: Job) -> str:
+    """How the job of a version stands."""
+    since = at(job.processed_at or job.queued_at)
+    said = f"version {job.version}: {job.status.value} since {since}"
+    return f"{said}, {job.attempts} attempts{f', {job.error}' if job.error else ''}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -36,7 +37,13 @@ if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue
 
-ALARMING: Final = ("Paused", "Breaker", "Held", "Budget used", "Without expiry", "Recovery overdue")
+DIFFERENT: Final = "Settings differ"
+MISFIT: Final = "Does not fit"
+ALARMING: Final = (
+    *("Paused", "Breaker", "Held", "Budget used", "Without expiry", "Recovery overdue"),
+    MISFIT,
+)
+STYLES: Final = dict.fromkeys(ALARMING, "[bold red]") | {DIFFERENT: "[yellow]"}
 LATELY: Final = timedelta(minutes=5)
 
 
@@ -63,51 +70,77 @@ def status(
         print_json(shown if len(every) > 1 else next(iter(shown.values())))
 
 
-def _status(
-    as_set: Settings, window: timedelta, *, coverage: bool, json: bool
-) -> dict[str, Any] | None:
-    """Show one embedding; as JSON its figures are handed back."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is to say about one embedding."""
+
+    metrics: QueueMetrics
+    arrival: Arrival
+    report: CoverageReport | None
+    misfits: list[Misfit]
+    differs: str | None
+    """What the settings say otherwise than the alias of a cut-over."""
+
+
+async def look(
+    queue: Queue,
+    settings: Settings,
+    as_set: Settings,
+    *,
+    window: timedelta = LATELY,
+    report: CoverageReport | None = None,
+) -> Seen:
+    """Read how one embedding stands; ``report`` is a scan of this moment, else the last one."""
     from embed_pipeline.operations.fit import find_misfits
     from embed_pipeline.operations.following import difference, read_live
     from embed_pipeline.operations.reading import how_jobs_appear, read_metrics
 
-    async def work(
-        queue: Queue, settings: Settings
-    ) -> tuple[QueueMetrics, Arrival, CoverageReport | None, list[Misfit], str | None]:
-        reading = await read_metrics(queue, settings, window=window)
-        arrival = await how_jobs_appear(queue, settings)
-        if coverage:
-            report = (await scan(queue, settings, dry_run=True)).report
-        else:
-            report = await queue.reconciler(settings.model).last()
-        found = await find_misfits(queue, settings, report) if report else []
-        following = await read_live(queue.database, as_set)
-        return reading, arrival, report, found, difference(as_set, following.alias)
+    metrics = await read_metrics(queue, settings, window=window)
+    arrival = await how_jobs_appear(queue, settings)
+    known = report or await queue.reconciler(settings.model).last()
+    misfits = await find_misfits(queue, settings, known) if known else []
+    following = await read_live(queue.database, as_set)
+    return Seen(metrics, arrival, known, misfits, difference(as_set, following.alias))
 
-    metrics, arrival, report, unmeant, differs = with_queue(work, as_set)
+
+def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
+    """Everything in words, most urgent first."""
+    if settings.queue != DEFAULT_QUEUE:
+        yield "Name", settings.queue
+    yield from status_rows(seen.metrics, settings.recovery_interval)
+    if seen.differs:
+        yield DIFFERENT, seen.differs
+    yield "New jobs", f"appear {seen.arrival.detail}"
+    if seen.report is not None:
+        yield "Coverage", coverage_line(seen.report, seen.metrics.at)
+    for misfit in seen.misfits:
+        yield MISFIT, str(misfit)
+
+
+def _status(
+    as_set: Settings, window: timedelta, *, coverage: bool, json: bool
+) -> dict[str, Any] | None:
+    """Show one embedding; as JSON its figures are handed back."""
+
+    async def work(queue: Queue, settings: Settings) -> Seen:
+        report = (await scan(queue, settings, dry_run=True)).report if coverage else None
+        return await look(queue, settings, as_set, window=window, report=report)
+
+    seen = with_queue(work, as_set)
     if json:
+        metrics = seen.metrics
         plain = as_plain(metrics) | {
             "throughput_per_minute": metrics.throughput_per_minute,
             "eta_seconds": metrics.eta.total_seconds() if metrics.eta else None,
-            "jobs_appear": arrival.detail,
+            "jobs_appear": seen.arrival.detail,
         }
-        if report:
-            said = {"misfits": [str(misfit) for misfit in unmeant]}
-            plain["coverage"] = coverage_figures(report, metrics.at) | said
+        if seen.report:
+            said = {"misfits": [str(misfit) for misfit in seen.misfits]}
+            plain["coverage"] = coverage_figures(seen.report, metrics.at) | said
         return plain
-    rows, settings = table(), as_set
-    if settings.queue != DEFAULT_QUEUE:
-        rows.add_row("Name", settings.queue)
-    interval = settings.recovery_interval
-    for name, value in status_rows(metrics, interval):
-        rows.add_row(f"[bold red]{name}" if name in ALARMING else name, safe(value))
-    if differs:
-        rows.add_row("[yellow]Settings differ", safe(differs))
-    rows.add_row("New jobs", f"appear {arrival.detail}")
-    if report is not None:
-        rows.add_row("Coverage", coverage_line(report, metrics.at))
-    for misfit in unmeant:
-        rows.add_row("[bold red]Does not fit", safe(misfit))
+    rows = table()
+    for name, value in rows_about(seen, as_set):
+        rows.add_row(f"{STYLES.get(name, '')}{name}", safe(value))
     show(rows)
     return None
 

@@ -6,7 +6,7 @@ and keep the fan-out small: what else a neighbour says may change without touchi
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
@@ -84,12 +84,24 @@ def line_of(direction: str, word: str, name: str) -> str:
 
 def relation_lines(read: Iterable[Any]) -> list[str]:
     """What stands in the text: ``knows Ada`` for an outgoing one, ``Ada knows`` for an incoming."""
-    lines: list[str] = []
+    return [
+        f"{name} {word}" if is_incoming else f"{word} {name}"
+        for is_incoming, word, name in _read_lines(read)
+    ]
+
+
+def relation_sentences(uid: str, read: Iterable[Any]) -> list[str]:
+    """The same with both ends, for whoever reads them apart from the text: ``Bob knows Ada``."""
+    return [
+        f"{name} {word} {uid}" if is_incoming else f"{uid} {word} {name}"
+        for is_incoming, word, name in _read_lines(read)
+    ]
+
+
+def _read_lines(read: Iterable[Any]) -> Iterator[tuple[bool, str, str]]:
     for entry in sorted(map(str, read)):
         word, _, name = entry[1:].partition(SEPARATOR)
-        spoken = _spoken(word)
-        lines.append(f"{name} {spoken}" if entry.startswith(INCOMING) else f"{spoken} {name}")
-    return lines
+        yield entry.startswith(INCOMING), _spoken(word), name
 
 
 def _spoken(word: str) -> str:

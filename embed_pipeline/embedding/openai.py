@@ -6,7 +6,7 @@ from typing import Final
 
 import openai
 
-from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
+from embed_pipeline.domain.embedding import Embedded, PreparedText
 from embed_pipeline.domain.errors import (
     ConfigurationError,
     CriticalError,
@@ -17,6 +17,7 @@ from embed_pipeline.domain.errors import (
     TooLargeError,
     TransientError,
 )
+from embed_pipeline.domain.profiles import OPENAI, Encoding, Profile
 from embed_pipeline.domain.redact import MAX_MESSAGE, said_by_provider, words_beside
 from embed_pipeline.embedding.answers import AnswerReader, BoundedClient, OversizedAnswerError
 from embed_pipeline.embedding.rate_headers import allowance_of
@@ -57,7 +58,8 @@ class OpenAIEmbedder:
         dimensions: int,
         api_key: str,
         base_url: str | None = None,
-        send_dimensions: bool = True,
+        profile: Profile = OPENAI,
+        for_questions: bool = False,
     ) -> None:
         if not api_key:
             raise ConfigurationError(
@@ -71,13 +73,16 @@ class OpenAIEmbedder:
             dimensions: the length of every vector.
             api_key: sent with every request, and masked in every message.
             base_url: another server than OpenAI's.
-            send_dimensions: ask for that length; some servers refuse the parameter.
+            profile: what the server takes in a request.
+            for_questions: what is sent are questions, where the server wants to know.
         """
         self.model = model
         self.dimensions = dimensions
-        self.limits = RequestLimits.for_dimensions(dimensions)
+        self.limits = profile.limits(dimensions)
         # Older models refuse the parameter; theirs is the only length they have.
-        self._sends_dimensions = send_dimensions and model != "text-embedding-ada-002"
+        self._sends_dimensions = profile.sends_dimensions and model != "text-embedding-ada-002"
+        self._encoding: Encoding = profile.encoding
+        self._type = profile.type_for(is_question=for_questions)
         self._api_key = api_key
         self._client = openai.AsyncOpenAI(
             api_key=api_key,
@@ -107,8 +112,9 @@ class OpenAIEmbedder:
                 model=self.model,
                 input=sent,
                 dimensions=self.dimensions if self._sends_dimensions else openai.omit,
-                # 19 times faster to read than numbers; who does not know it sends numbers.
-                encoding_format="base64",
+                # Who does not know base64 sends numbers, or refuses it.
+                encoding_format=self._encoding,
+                extra_body=self._type,
             ) as answer:
                 left = allowance_of(answer.headers)
                 async for piece in answer.iter_bytes():

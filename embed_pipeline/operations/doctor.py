@@ -22,6 +22,7 @@ from embed_pipeline.operations import wiring
 from embed_pipeline.operations.findings import Finding, Mark
 from embed_pipeline.operations.fit import find_misfits, look_at_entities
 from embed_pipeline.operations.following import difference, read_live
+from embed_pipeline.operations.probing import provider_misfits
 from embed_pipeline.operations.reading import how_jobs_appear
 from embed_pipeline.settings import Settings
 from embed_pipeline.store import server_info
@@ -51,6 +52,9 @@ async def examine(settings: Settings, *, ask_provider: bool) -> AsyncIterator[Fi
     except EmbedPipelineError as error:
         yield _bad("Neo4j", error)
     yield await _examine_provider(settings, ask_provider=ask_provider)
+    if ask_provider and settings.provider is Provider.OPENAI and settings.openai_base_url:
+        async for finding in provider_misfits(settings):
+            yield finding
 
 
 async def _examine_database(driver: Driver, settings: Settings) -> AsyncIterator[Finding]:

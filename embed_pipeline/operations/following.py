@@ -19,7 +19,7 @@ from embed_pipeline.settings import Settings
 from embed_pipeline.settings.entities import relations_settings
 from embed_pipeline.settings.load import changed
 from embed_pipeline.store.alias import read_alias
-from embed_pipeline.store.connection import Driver, connected
+from embed_pipeline.store.connection import Driver, OpenDriver, connected, open_driver
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.schema.state import InstallReport
@@ -79,10 +79,10 @@ async def install_live(
 
 @asynccontextmanager
 async def opened_live(
-    settings: Settings, *, for_drain: bool = False
+    settings: Settings, *, for_drain: bool = False, opener: OpenDriver = open_driver
 ) -> AsyncGenerator[tuple[Queue, Settings]]:
     """Connect to Neo4j and put the live queue together; with the settings that are its own."""
-    async with connected(wiring.connection(settings)) as driver:
+    async with connected(wiring.connection(settings), opener) as driver:
         live = await live_settings(driver, settings)
         yield await wiring.checked_queue(driver, live, for_drain=for_drain), live
 

@@ -35,7 +35,8 @@ def token_counter(settings: Settings) -> Callable[[Mapping[str, Any]], int]:
     """Count the tokens of an entity's text as the worker sends it."""
     from embed_pipeline.embedding.tokens import prepare
 
-    render, most = render_for(settings.entity_shape), RequestLimits().tokens_per_input
+    render = render_for(settings.entity_shape)
+    most = request_limits(settings).tokens_per_input
 
     def measure(properties: Mapping[str, Any]) -> int:
         text = render(properties)
@@ -125,6 +126,8 @@ def question_about_cost(
 def request_limits(settings: Settings) -> RequestLimits:
     """How much one request to the provider of these settings may hold."""
     limits = RequestLimits.for_dimensions(settings.dimensions)
+    if settings.provider is Provider.OPENAI:
+        limits = settings.profile.limits(settings.dimensions)
     if settings.provider is Provider.LOCAL:
         from embed_pipeline.embedding.local import SENTENCE_TOKENS
 

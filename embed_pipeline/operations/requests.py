@@ -1,6 +1,7 @@
 """Requests to a provider outside of a drain: granted by the limit that all share, and counted."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -28,6 +29,21 @@ async def wait_for_grant(limiter: RateLimiter, *, tokens: int, on_wait: OnWait) 
             raise BudgetSpentError(str(grant.budget))
         on_wait(grant)
         await asyncio.sleep(min(grant.wait, LOOK_AGAIN) / timedelta(seconds=1))
+
+
+async def check_grant(limiter: RateLimiter) -> None:
+    """Look whether a request would be granted now; a request of who may only read is not counted.
+
+    Raises:
+        BudgetSpentError: no more may be spent for now.
+        TransientError: the limit is used up, and says for how long.
+    """
+    state = await limiter.read()
+    if spent := next((use for use in state.budget if use.is_spent), None):
+        raise BudgetSpentError(str(spent))
+    if state.wait:
+        seconds = math.ceil(state.wait / timedelta(seconds=1))
+        raise TransientError(f"the rate limit allows no request now; ask again in {seconds} s")
 
 
 async def send_counted(

@@ -10,7 +10,7 @@ from embed_pipeline.domain.text import nearest_sentence, sentence_by_words, sent
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import Following, read_live
-from embed_pipeline.operations.requests import OnWait, wait_for_grant
+from embed_pipeline.operations.requests import OnWait, check_grant, wait_for_grant
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.search import search_entities
@@ -28,8 +28,11 @@ async def search_for(
     *,
     limit: int,
     on_wait: OnWait = lambda _: None,
+    is_counted: bool = True,
 ) -> list[Hit]:
     """Embed ``text`` with the live model and ask its vector index, the nearest first.
+
+    Not ``is_counted``, it is refused where the rate limit is used up, and leaves no trace in it.
 
     The index is asked only while the model of the question is the live one: if the alias is flipped
     in between, the question is embedded again.
@@ -44,21 +47,30 @@ async def search_for(
         side = queue
         if live.settings.queue != queue.config.queue:
             side = wiring.queue_on(queue.database.driver, live.settings)
-        hits = await search_side(side, live, text, limit=limit, on_wait=on_wait)
+        hits = await search_side(
+            side, live, text, limit=limit, on_wait=on_wait, is_counted=is_counted
+        )
         if hits is not None:
             return hits
     raise CutoverError("the live model was changed again and again; ask once more")
 
 
 async def search_side(
-    queue: Queue, side: Following, text: str, *, limit: int, on_wait: OnWait = lambda _: None
+    queue: Queue,
+    side: Following,
+    text: str,
+    *,
+    limit: int,
+    on_wait: OnWait = lambda _: None,
+    is_counted: bool = True,
 ) -> list[Hit] | None:
     """The same on one side; ``None`` if it is no longer what it was when it was read."""
     settings = side.settings
     limiter = wiring.open_limiter(queue, settings)
-    embedder = wiring.open_embedder(settings)
+    embedder = wiring.open_embedder(settings, for_questions=True)
     try:
-        vector = await _embedded(embedder, limiter, text, on_wait=on_wait)
+        asked = settings.question_prefix + text
+        vector = await _embedded(embedder, limiter, asked, on_wait=on_wait, is_counted=is_counted)
         hits = await search_entities(
             queue.database,
             queue.config,
@@ -85,11 +97,14 @@ async def _with_nearest(embedder: Embedder, question: Vector, hit: Hit) -> Hit:
 
 
 async def _embedded(
-    embedder: Embedder, limiter: RateLimiter, text: str, *, on_wait: OnWait
+    embedder: Embedder, limiter: RateLimiter, text: str, *, on_wait: OnWait, is_counted: bool
 ) -> Vector:
-    """Embed one text; it counts against the limit that all workers share."""
+    """Embed one text; it counts against the limit that all workers share, or obeys it at least."""
     prepared = embedder.prepare(text)
-    await wait_for_grant(limiter, tokens=prepared.tokens, on_wait=on_wait)
+    if is_counted:
+        await wait_for_grant(limiter, tokens=prepared.tokens, on_wait=on_wait)
+    else:
+        await check_grant(limiter)
     vectors = (await embedder.embed(prepared.inputs)).vectors
     [answer] = whole_or_raise(vectors, [prepared], dimensions=embedder.dimensions)
     return answer

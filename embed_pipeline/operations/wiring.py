@@ -7,17 +7,19 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.identity import Identity
-from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.ports import Embedder, JobStore
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.redact import spellings
 from embed_pipeline.domain.text import recipe_of, render_for
+from embed_pipeline.operations.providers import open_provider
 from embed_pipeline.operations.resident import set_loaded_modules_aside
+from embed_pipeline.operations.tracing import drain_trace, traced
 from embed_pipeline.settings import Settings
 from embed_pipeline.settings.secrets import known_secrets
 from embed_pipeline.store import schema
@@ -55,32 +57,9 @@ def connection(settings: Settings) -> Connection:
     )
 
 
-def open_embedder(settings: Settings) -> Embedder:
-    """Open the provider; each is imported only when it is wanted, openai alone takes a second."""
-    model, dimensions = settings.model, settings.dimensions
-    match settings.provider:
-        case Provider.OPENAI:
-            from embed_pipeline.embedding.openai import OpenAIEmbedder
-
-            return OpenAIEmbedder(
-                model=model,
-                dimensions=dimensions,
-                api_key=key.get_secret_value() if (key := settings.openai_api_key) else "",
-                base_url=settings.openai_base_url,
-                send_dimensions=settings.send_dimensions == "true",
-            )
-        case Provider.OWN:
-            from embed_pipeline.embedding.own import open_own
-
-            return open_own(settings.embedding_provider, model=model, dimensions=dimensions)
-        case Provider.LOCAL | Provider.LOCAL_FAST as provider:
-            from embed_pipeline.embedding.local import open_local
-
-            return open_local(provider, model=model, dimensions=dimensions)
-        case Provider.MOCK:
-            from embed_pipeline.embedding.mock import MockEmbedder
-
-            return MockEmbedder(model=model, dimensions=dimensions)
+def open_embedder(settings: Settings, *, for_questions: bool = False) -> Embedder:
+    """Open the provider, whose requests are in the traces of whoever sends them."""
+    return traced(open_provider(settings, for_questions=for_questions), settings)
 
 
 def identity_of(settings: Settings) -> Identity:
@@ -296,5 +275,6 @@ def drain_on(
         fault_of=fault_of,
         release_owner=queue.admin.release_owner,
         price=settings.price,
+        trace=partial(drain_trace, queue=settings.queue),
     )
     return Drain(parts, owner=owner, options=options, stop=stop, say=say)

@@ -22,7 +22,7 @@ class LiveEmbedder(Embedder):
 
     def embed_query(self, text: str, **_: Any) -> list[float]:
         """Embed a question."""
-        return self.live.embed([text])[1][0]
+        return self.live.ask(text)[1]
 
 
 class LiveVectorRetriever(Retriever):
@@ -52,7 +52,7 @@ class LiveVectorRetriever(Retriever):
         filters: dict[str, Any] | None = None,
     ) -> Any:
         """Embed the question with the live model, and ask its index."""
-        index, [vector] = self.live.embed([query_text])
+        index, vector = self.live.ask(query_text)
         if self._made is None or self._made[0] != index:
             made = VectorRetriever(
                 self.driver, index.index, neo4j_database=self.neo4j_database, **self._options

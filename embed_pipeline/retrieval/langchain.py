@@ -40,7 +40,7 @@ class LiveRetriever(BaseRetriever):
     _made: tuple[LiveIndex, Any] | None = PrivateAttr(default=None)
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:  # noqa: ARG002
-        index, [vector] = self.live.embed([query])
+        index, vector = self.live.ask(query)
         if self._made is None or self._made[0] != index:
             made = Neo4jVector.from_existing_index(
                 LiveEmbeddings(self.live), index_name=index.index, **self.options

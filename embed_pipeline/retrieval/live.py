@@ -60,13 +60,22 @@ class LiveModel:
         """Read what is live now."""
         return _index_of(self._run(self._follow()), self._index)
 
+    def ask(self, question: str) -> tuple[LiveIndex, list[float]]:
+        """Embed a question with the model that is live now; with the index that it is for.
+
+        Raises:
+            EmbeddingError: the provider did not embed it.
+        """
+        index, [vector] = self._run(self._embed([question], are_questions=True))
+        return index, vector
+
     def embed(self, texts: Sequence[str]) -> tuple[LiveIndex, list[list[float]]]:
-        """Embed texts with the model that is live now; with the index that they are for.
+        """The same for texts that are no questions.
 
         Raises:
             EmbeddingError: the provider did not embed them.
         """
-        return self._run(self._embed(texts))
+        return self._run(self._embed(texts, are_questions=False))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._worker.submit(asyncio.run, work).result()
@@ -83,15 +92,18 @@ class LiveModel:
             self._index = state.vector_index.name
         return following
 
-    async def _embed(self, texts: Sequence[str]) -> tuple[LiveIndex, list[list[float]]]:
+    async def _embed(
+        self, texts: Sequence[str], *, are_questions: bool
+    ) -> tuple[LiveIndex, list[list[float]]]:
         following = await self._follow()
         settings = following.settings
-        embedder = self._embedder or wiring.open_embedder(settings)
+        embedder = self._embedder or wiring.open_embedder(settings, for_questions=are_questions)
+        prefix = settings.question_prefix if are_questions else ""
         if settings.provider.runs_here:
             # Loading a model takes seconds; a client of HTTP ends with the loop of this call.
             self._embedder = embedder
         try:
-            prepared = [embedder.prepare(text) for text in texts]
+            prepared = [embedder.prepare(prefix + text) for text in texts]
             vectors = (await embedder.embed(inputs_of(prepared))).vectors
         finally:
             if not settings.provider.runs_here:

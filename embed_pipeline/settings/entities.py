@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from embed_pipeline.domain.entity import ALLOWED_NAME, EntityShape
 from embed_pipeline.domain.relations import MOST_NEIGHBOURS, RELATIONS_DELAY, Direction, Relations
-from embed_pipeline.settings.fields import QueueSettings
+from embed_pipeline.settings.profiles import ProfileSettings
 from embed_pipeline.settings.types import (
     ALLOWED_NAMES,
     DAY,
@@ -31,7 +31,7 @@ def relations_settings(relations: Relations) -> dict[str, Any]:
     }
 
 
-class EntitySettings(QueueSettings):
+class EntitySettings(ProfileSettings):
     """Those of the queue, and label and properties of the nodes that get a vector."""
 
     entity_label: Name = setting(

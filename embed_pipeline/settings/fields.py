@@ -108,11 +108,10 @@ class QueueSettings(BaseSettings):
         ge=1,
         le=4096,
     )
-    send_dimensions: Literal["true", "false"] = setting(
+    send_dimensions: Literal["true", "false"] | None = setting(
         "EMBEDDING_SEND_DIMENSIONS",
-        "Whether requests name the length; false for servers that refuse 'dimensions'.",
+        "Whether requests name the length; if empty as the profile says, true for OpenAI.",
         "true or false",
-        "true",
     )
     rate_limit_requests: WholeNumber = setting(
         "EMBEDDING_RATE_LIMIT_TOKENS",

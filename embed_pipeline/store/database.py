@@ -23,6 +23,7 @@ from embed_pipeline.domain.errors import EmbedPipelineError, TooMuchAtOnceError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.store.connection import ENDED_BY_SERVER, TOO_MUCH
 from embed_pipeline.store.naming import for_queue
+from embed_pipeline.tracing import call
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +134,22 @@ class Database:
         write: bool,
         is_divisible: bool,
     ) -> Result:
+        operation = _operation_of(work)
+        about = {
+            "db.system.name": "neo4j",
+            "db.namespace": self.name,
+            "db.operation.name": operation,
+        }
+        with call(f"{operation} {self.queue}", about):
+            return await self._repeated(work, write=write, is_divisible=is_divisible)
+
+    async def _repeated(
+        self,
+        work: Callable[[Transaction], Awaitable[Result]],
+        *,
+        write: bool,
+        is_divisible: bool,
+    ) -> Result:
         seconds = self.timeout.total_seconds()
 
         @unit_of_work(timeout=seconds)
@@ -161,6 +178,12 @@ class Database:
                 logger.info("repeating a transaction after %s", type(error).__name__)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _operation_of(work: object) -> str:
+    """What a transaction is for: the name of the function that wrote its work."""
+    name = getattr(work, "__qualname__", "transaction").partition(".<locals>")[0]
+    return name.rpartition(".")[2].strip("_")
 
 
 def _is_repeatable(error: Exception) -> bool:

@@ -1,14 +1,16 @@
-"""Reads one entity as the scan does."""
+"""Reads one entity as the scan does, and what is around it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.explanation import DEPENDANTS
 from embed_pipeline.domain.judging import EntityReading, classify
 from embed_pipeline.domain.keys import Unfit, uid_of
+from embed_pipeline.domain.relations import relation_sentences
 from embed_pipeline.domain.text import render_for
 from embed_pipeline.store.cypher import explain as cypher
-from embed_pipeline.store.database import Transaction, fetch_one
+from embed_pipeline.store.database import Transaction, fetch, fetch_one
 from embed_pipeline.store.entity_readings import readings_of
 from embed_pipeline.store.load import ANY_LENGTH, keys_of, read_entities
 from embed_pipeline.store.naming import for_shape
@@ -50,3 +52,15 @@ async def look_at(queue: Queue, model: str, uid: str) -> Looked | None:
         return Looked(reading, coverage, hash_, text, dependants)
 
     return await queue.database.read(work)
+
+
+async def relations_of(queue: Queue, uids: Sequence[str]) -> dict[str, list[str]]:
+    """The relations of current entities in words, by uid; as many as the settings let be named."""
+    statement = for_shape(cypher.RELATIONS, queue.config.shape)
+    keys = keys_of(uids)
+    records = await queue.database.read(lambda tx: fetch(tx, statement, keys=list(keys)))
+    return {
+        uid: relation_sentences(uid, record["relations"])
+        for record in records
+        for uid in [keys[record["key"]]]
+    }

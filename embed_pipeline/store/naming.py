@@ -81,6 +81,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
     written |= {
         "sample": SAMPLE_OF_VECTOR,
         "dependants": _dependants(shape),
+        "neighbours": _neighbours(shape),
         "mark": ", ".join(f"entity.{quoted(name)}" for name in shape.provenance),
         "text": ", ".join(projected),
         "size": " + ".join(SIZE_OF_VALUE.replace("%value%", value) for value in values),
@@ -105,7 +106,7 @@ def _dependants(shape: EntityShape) -> str:
 
 
 def _neighbours(shape: EntityShape) -> LiteralString:
-    """The lists of neighbours that ``{relations}`` stands for, one for each direction."""
+    """The lists of neighbours of an entity, one for each direction; ``{relations}`` in a text."""
     relations = shape.relations
     types = "|".join(map(quoted, relations.types))
     names = [f"toStringOrNull(other.{quoted(name)})" for name in relations.names or (shape.key,)]

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 from embed_pipeline.store.cypher import worker as cypher
@@ -64,6 +65,7 @@ async def write_once(
     """
     answers: list[Result] = []
 
+    @wraps(work)
     async def guarded(tx: Transaction) -> Result:
         # Asked in a transaction of its own: nobody waits for a job while he holds the counters.
         if answers and await database.write(lambda own: _was_committed(own, queue, token)):

@@ -84,6 +84,10 @@ class Drain:
             Exception: the database cannot be reached, and the drain does not wait for new jobs;
                 or it refuses. What was held is given back, or expires.
         """
+        with self._parts.trace(self.report):
+            return await self._run()
+
+    async def _run(self) -> DrainReport:
         started = time.monotonic()
         if self._options.max_time is not None:
             self._deadline = started + self._options.max_time.total_seconds()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from contextvars import copy_context
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -96,6 +97,7 @@ class Heartbeat:
         self._lease = lease
         self._failures = 0
         self._stop = threading.Event()
+        self._context = copy_context()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     @property
@@ -108,6 +110,8 @@ class Heartbeat:
         self._failures = 0
 
     async def __aenter__(self) -> Self:
+        # A thread begins with no context of its own; the beats belong to the trace of the drain.
+        self._context = copy_context()
         self._thread.start()
         return self
 
@@ -121,7 +125,7 @@ class Heartbeat:
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        asyncio.run(self._beat_until_stopped())
+        self._context.run(asyncio.run, self._beat_until_stopped())
 
     async def _beat_until_stopped(self) -> None:
         async with self._open_store() as store:

@@ -1,5 +1,7 @@
 """How a drain works, and how much of it."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -11,6 +13,7 @@ from embed_pipeline.domain.prices import UNKNOWN, Price
 from embed_pipeline.domain.text import Render
 from embed_pipeline.worker.lease_keeper import OpenStore
 from embed_pipeline.worker.outage import ReleaseOwner
+from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import FaultOf
 
 
@@ -30,6 +33,8 @@ class Parts:
     fault_of: FaultOf = plain_fault
     release_owner: ReleaseOwner | None = None
     price: Price = UNKNOWN
+    trace: Callable[[DrainReport], AbstractContextManager[object]] = nullcontext
+    """What the whole drain is inside of, from before its first lease to after its last release."""
 
 
 SOONEST_LOOK: Final = 0.1

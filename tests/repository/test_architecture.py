@@ -13,11 +13,11 @@ LAYERS = {"domain", "store", "worker", "embedding", "settings", "operations"}
 
 MAY_KNOW: dict[str, set[str]] = {
     "domain": set(),
-    "store": {"domain"},
+    "store": {"domain", "tracing.py"},
     "worker": {"domain"},
     "embedding": {"domain"},
     "settings": {"domain", "paths.py"},
-    "operations": {*LAYERS, "paths.py"},
+    "operations": {*LAYERS, "paths.py", "tracing.py"},
     "history": {*LAYERS, "paths.py"},
     "report": {"domain", "history"},
     "api": LAYERS - {"embedding"},
@@ -28,13 +28,14 @@ MAY_KNOW: dict[str, set[str]] = {
     "cli": {
         *LAYERS,
         *("devserver", "history", "report"),
-        *("logs.py", "loopback_server.py", "paths.py", "prometheus.py"),
+        *("logs.py", "loopback_server.py", "paths.py", "prometheus.py", "tracing.py"),
     },
     "__init__.py": {"api", "defs", "domain", "embedding", "settings", "worker"},
-    "definitions.py": {"defs", "settings", "logs.py"},
+    "definitions.py": {"defs", "settings", "logs.py", "tracing.py"},
     "logs.py": {"domain", "settings"},
     "loopback_server.py": set(),
     "paths.py": set(),
+    "tracing.py": set(),
     "prometheus.py": {"domain", "store", "settings", "operations", "loopback_server.py"},
 }
 """Every package, and every module beside them, with what it may import of the project."""
@@ -48,6 +49,7 @@ HOME_OF: dict[str, set[str]] = {
     "langchain_core": {"retrieval"},
     "langchain_neo4j": {"retrieval"},
     "openai": {"embedding"},
+    "opentelemetry": {"tracing.py"},
     "httpx2": {"embedding"},
     "tiktoken": {"embedding"},
     "semantic_text_splitter": {"embedding"},
@@ -65,6 +67,7 @@ HOME_OF: dict[str, set[str]] = {
     "pydantic": {"defs", "settings", "retrieval"},
     "pydantic_settings": {"settings"},
     "dotenv": {"settings", "devserver"},
+    "mcp": {"cli"},
     "psutil": {"defs", "settings", "devserver"},
     "typer": {"cli"},
     "rich": {"cli", "devserver", "history"},

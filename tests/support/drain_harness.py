@@ -13,6 +13,7 @@ from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.ports import JobStore
 from embed_pipeline.domain.prices import UNKNOWN, Price
+from embed_pipeline.domain.profiles import OPENAI, Profile
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.embedding.openai import OpenAIEmbedder
@@ -100,7 +101,7 @@ class DrainUnderTest(Neo4jUnderTest):
         store: Any = None,
         heartbeat_store: Any = None,
         api_key: str = KEY,
-        send_dimensions: bool = True,
+        profile: Profile = OPENAI,
         base_url: str | None = None,
         say: Say = lambda _: None,
         **options: Any,
@@ -110,7 +111,7 @@ class DrainUnderTest(Neo4jUnderTest):
             dimensions=DIMENSIONS,
             api_key=api_key,
             base_url=base_url or self.provider.base_url,
-            send_dimensions=send_dimensions,
+            profile=profile,
         )
 
         @asynccontextmanager

@@ -96,6 +96,36 @@ def refusing_dimensions(own: int) -> Callable[[dict[str, Any]], Response]:
     return answer
 
 
+def strict(
+    *,
+    inputs: int = 2_048,
+    tokens_per_input: int = 8_191,
+    has_base64: bool = True,
+    own_dimensions: int | None = None,
+    type_field: str = "",
+) -> Callable[[dict[str, Any]], Response]:
+    """A server that takes no more than this, and refuses what it does not know.
+
+    With ``own_dimensions`` its model has one length, and it refuses ``dimensions``.
+    """
+
+    def answer(body: dict[str, Any]) -> Response:
+        texts = body["input"]
+        if len(texts) > inputs:
+            return failure(400, f"batch size {len(texts)} > maximum allowed {inputs}", None)
+        if any(len(text.split()) > tokens_per_input for text in texts):
+            return failure(400, "the input is longer than the context of the model", None)
+        if body.get("encoding_format") == "base64" and not has_base64:
+            return failure(400, "encoding_format must be float", None)
+        if "dimensions" in body and own_dimensions:
+            return failure(400, "This model does not support specifying dimensions.", None)
+        if type_field and body.get(type_field) not in ("document", "query"):
+            return failure(400, f"{type_field} is missing", None)
+        return vectors(body, dimensions=own_dimensions)
+
+    return answer
+
+
 def vectors(
     body: dict[str, Any],
     *,

@@ -1,6 +1,7 @@
 """The providers, the real HTTP client included."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from math import isclose
 from typing import Any
@@ -20,6 +21,7 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.models import DEFAULT_MODELS, MODELS, Provider
 from embed_pipeline.domain.ports import Embedder
+from embed_pipeline.domain.profiles import OPENAI
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.embedding.local import LocalProvider, open_local
 from embed_pipeline.embedding.mock import MockEmbedder
@@ -113,7 +115,7 @@ async def test_the_length_is_asked_for_unless_it_is_left_out(
         dimensions=8,
         api_key=KEY,
         base_url=server.base_url,
-        send_dimensions=send_dimensions,
+        profile=replace(OPENAI, sends_dimensions=send_dimensions),
     )
 
     await embed(embedder, "a")

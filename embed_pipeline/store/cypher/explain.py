@@ -1,4 +1,4 @@
-"""The statement that finds who names an entity; written for a shape by ``for_shape``."""
+"""The statements that look around an entity; written for a shape by ``for_shape``."""
 
 from typing import Final, LiteralString
 
@@ -12,3 +12,11 @@ RETURN collect(DISTINCT other.%key%) AS keys
 """
 """The current entities in whose texts the name of this one may stand; bounded, as a hub has many.
 """
+
+RELATIONS: Final[LiteralString] = """
+UNWIND $keys AS key
+MATCH (entity:%label% {%key%: key}) USING INDEX entity:%label%(%key%)
+WHERE %current_entity%
+RETURN key, %neighbours% AS relations
+"""
+"""The neighbours of entities, as the shape chooses them, whether or not they are in the text."""

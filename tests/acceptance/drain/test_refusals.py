@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import PROBE_WORD, ErrorCategory
 from embed_pipeline.domain.job import JobFilter, NewJob
+from embed_pipeline.domain.profiles import OPENAI
 from embed_pipeline.worker.report import Ending
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.openai_server import failure, refusing_dimensions
@@ -80,7 +82,7 @@ async def test_m138_without_dimensions_in_the_request_everything_completes(
     await queue.drained()
     await queue.run("MATCH (q:EmbedQueue) SET q.breaker_probe_at = 0")
 
-    await queue.drained(send_dimensions=False)
+    await queue.drained(profile=replace(OPENAI, sends_dimensions=False))
 
     assert await queue.counted() == {"completed": JOBS}
     assert await queue.attempts() == {1: JOBS}

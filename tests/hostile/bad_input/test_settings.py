@@ -7,6 +7,7 @@ import pytest
 
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.profiles import PROFILES
 from embed_pipeline.settings import Settings, load_settings, warnings
 from embed_pipeline.settings.load import is_secret, variables
 from tests.hostile.bad_input.hostile import ODD_NAMES, REFUSED_NAMES
@@ -27,6 +28,8 @@ NUMBERS = {
     "EMBED_JOB_RETENTION_DAYS_FAILED": (7, 30),
     "EMBED_JOB_RETENTION_DAYS_CANCELLED": (7, 30),
     "EMBED_JOB_STOP_GRACE_MS": (0, 240_000),
+    "EMBEDDING_MAX_INPUTS": (1, 2_048),
+    "EMBEDDING_MAX_TOKENS": (64, 8_191),
     "EMBED_JOB_RECOVERY_INTERVAL": (0, DAY_MS),
     "EMBED_JOB_RECOVERY_GRACE_MS": (0, DAY_MS),
     "EMBED_JOB_LOCK_DURATION_MS": (1_000, 3_600_000),
@@ -45,6 +48,8 @@ NUMBERS = {
 CHOICES = {
     "EMBED_ALLOW_PLAINTEXT_BOLT": ("true", "false"),
     "EMBEDDING_SEND_DIMENSIONS": ("true", "false"),
+    "EMBEDDING_PROFILE": tuple(PROFILES),
+    "EMBEDDING_ENCODING": ("base64", "float"),
     "EMBED_FOREIGN_VECTORS": ("replace", "keep"),
     "EMBED_KEEP_OLD_VECTORS": ("true", "false"),
     "EMBED_VECTOR_INDEX_QUANTIZED": ("auto", "true", "false"),
@@ -99,6 +104,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "m\u200b",
         "m" * 129,
     ),
+    "EMBEDDING_QUESTION_PREFIX": ("a" * 1_001,),
     "EMBEDDING_RATE_LIMIT_NAME": (" ", "a b", "a\n", "a/b", "ä", "a" * 65),
     **dict.fromkeys(
         ("EMBEDDING_PRICE_USD_PER_MILLION", "EMBED_CONFIRM_USD"),
@@ -159,6 +165,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
         *("https://my_provider/v1", "https://xn--hst-sna.example/v1"),
     ),
     "EMBEDDING_MODEL": ("text-embedding-3-large", "BAAI/bge-m3", "name:tag"),
+    "EMBEDDING_QUESTION_PREFIX": ("search_query: ", "a" * 1_000),
     "EMBEDDING_RATE_LIMIT_NAME": ("default", "OpenAI.project-7", "a" * 64),
     **dict.fromkeys(
         ("EMBEDDING_PRICE_USD_PER_MILLION", "EMBED_CONFIRM_USD"), ("0", "0.02", "1000000")

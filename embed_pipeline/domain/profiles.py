@@ -1,0 +1,120 @@
+"""What servers that speak OpenAI's protocol take in a request, as data.
+
+From their documentation and from issues about them; docs/providers.md says what was tried. What a
+profile says is the most that is sent, so one that is too careful costs requests, not jobs.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from embed_pipeline.domain.embedding import RequestLimits
+
+Encoding = Literal["base64", "float"]
+OLLAMA_PORT: Final = 11_434
+"""The only port that tells a server: the others are everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How a request to a server may look."""
+
+    name: str
+    inputs: int = 2_048
+    tokens: int = 300_000
+    tokens_per_input: int = 8_191
+    encoding: Encoding = "base64"
+    """How vectors are asked for; base64 is 19 times faster to read than numbers."""
+    sends_dimensions: bool = True
+    type_field: str = ""
+    """The field that tells documents from questions, where a server has one."""
+    document_type: str = ""
+    question_type: str = ""
+    hosts: tuple[str, ...] = ()
+    """How the names of its hosts end."""
+
+    def limits(self, dimensions: int) -> RequestLimits:
+        """How much one request may hold, of vectors of this length."""
+        most = RequestLimits.for_dimensions(dimensions)
+        return replace(
+            most,
+            inputs=min(most.inputs, self.inputs),
+            tokens=min(most.tokens, self.tokens),
+            tokens_per_input=self.tokens_per_input,
+        )
+
+    def type_for(self, *, is_question: bool) -> dict[str, str]:
+        """The field of a request that says what its texts are; empty for most servers."""
+        said = self.question_type if is_question else self.document_type
+        return {self.type_field: said} if self.type_field else {}
+
+
+OPENAI: Final = Profile("openai", hosts=("api.openai.com",))
+PROFILES: Final = {
+    profile.name: profile
+    for profile in (
+        OPENAI,
+        Profile("azure", hosts=(".openai.azure.com", ".services.ai.azure.com")),
+        Profile(
+            "ollama",
+            inputs=256,
+            tokens_per_input=2_048,
+            encoding="float",
+            sends_dimensions=False,
+        ),
+        Profile("vllm", inputs=512, sends_dimensions=False),
+        Profile("tei", inputs=32, tokens=16_384, tokens_per_input=512, sends_dimensions=False),
+        Profile(
+            "llama.cpp",
+            inputs=64,
+            tokens_per_input=512,
+            encoding="float",
+            sends_dimensions=False,
+        ),
+        Profile(
+            "gemini",
+            inputs=100,
+            tokens=20_000,
+            tokens_per_input=2_048,
+            encoding="float",
+            hosts=("generativelanguage.googleapis.com",),
+        ),
+        Profile(
+            "mistral",
+            inputs=128,
+            tokens=16_384,
+            encoding="float",
+            sends_dimensions=False,
+            hosts=("api.mistral.ai",),
+        ),
+        Profile(
+            "voyage",
+            inputs=1_000,
+            tokens=120_000,
+            sends_dimensions=False,
+            type_field="input_type",
+            document_type="document",
+            question_type="query",
+            hosts=("api.voyageai.com",),
+        ),
+        Profile(
+            "together",
+            inputs=128,
+            tokens_per_input=512,
+            encoding="float",
+            sends_dimensions=False,
+            hosts=("api.together.xyz", "api.together.ai"),
+        ),
+        Profile("openrouter", inputs=256, encoding="float", hosts=("openrouter.ai",)),
+    )
+}
+
+
+def profile_of(base_url: str | None) -> Profile:
+    """The profile of a server by its address; OpenAI's where nothing is known about it."""
+    if base_url is None:
+        return OPENAI
+    address = urlsplit(base_url)
+    host = address.hostname or ""
+    by_host = (profile for profile in PROFILES.values() if host.endswith(profile.hosts or ("/",)))
+    return next(by_host, PROFILES["ollama"] if address.port == OLLAMA_PORT else OPENAI)

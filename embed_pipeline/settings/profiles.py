@@ -1,0 +1,74 @@
+"""The settings about what the provider's server takes in a request."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from embed_pipeline.domain.profiles import PROFILES, Encoding, Profile, profile_of
+from embed_pipeline.settings.fields import QueueSettings
+from embed_pipeline.settings.types import WholeNumber, setting
+
+ProfileName = Literal[
+    "openai",
+    "azure",
+    "ollama",
+    "vllm",
+    "tei",
+    "llama.cpp",
+    "gemini",
+    "mistral",
+    "voyage",
+    "together",
+    "openrouter",
+]
+
+
+class ProfileSettings(QueueSettings):
+    """Those of the queue, and how requests to the provider look."""
+
+    chosen_profile: ProfileName | None = setting(
+        "EMBEDDING_PROFILE",
+        "What the server of OPENAI_BASE_URL takes in a request; if empty by its address, else as"
+        " OpenAI. The variables below win over it.",
+        ", ".join(PROFILES),
+    )
+    max_inputs: WholeNumber | None = setting(
+        "EMBEDDING_MAX_INPUTS",
+        "Texts in one request, at most; if empty as the profile says.",
+        "a whole number from 1 to 2048",
+        ge=1,
+        le=2_048,
+    )
+    max_tokens: WholeNumber | None = setting(
+        "EMBEDDING_MAX_TOKENS",
+        "Tokens of one text, at most, what is longer is sent in pieces; if empty as the profile"
+        " says.",
+        "a whole number from 64 to 8191",
+        ge=64,
+        le=8_191,
+    )
+    encoding: Encoding | None = setting(
+        "EMBEDDING_ENCODING",
+        "How vectors are asked for; if empty as the profile says, base64 for OpenAI.",
+        "base64 or float",
+    )
+    question_prefix: str = setting(
+        "EMBEDDING_QUESTION_PREFIX",
+        "Text before every question that is searched for, as in 'search_query: '; what belongs"
+        " before documents is the beginning of EMBED_ENTITY_TEMPLATE.",
+        "at most 1000 characters",
+        "",
+        max_length=1_000,
+    )
+
+    @property
+    def profile(self) -> Profile:
+        """What may be sent: the profile, with what is set otherwise."""
+        known = self.chosen_profile
+        profile = PROFILES[known] if known else profile_of(self.openai_base_url)
+        own: dict[str, Any] = {
+            "inputs": self.max_inputs,
+            "tokens_per_input": self.max_tokens,
+            "encoding": self.encoding,
+            "sends_dimensions": self.send_dimensions and self.send_dimensions == "true",
+        }
+        return replace(profile, **{name: value for name, value in own.items() if value is not None})

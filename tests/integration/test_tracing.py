@@ -1,0 +1,130 @@
+"""One trace per drain, as a collector sees it, from a real process; no text in any of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from starlette.responses import Response
+
+from embed_pipeline import tracing
+from embed_pipeline.store.connection import open_driver
+from tests.conftest import TestServer
+from tests.support.openai_server import KEY, OpenAIServer, failure, openai_server
+from tests.support.otlp_receiver import Received, attributes, otlp_receiver
+from tests.support.project import Project
+from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
+
+CANARY = "canary-7f3a"
+"""In every text, so that it is found wherever a text is."""
+BAD = f"{CANARY} refused"
+
+
+@dataclass
+class Traced:
+    """What a collector heard of a drain, and what its provider was asked."""
+
+    received: Received
+    provider: OpenAIServer
+
+    def named(self, start: str) -> list[Span]:
+        return [span for span in self.received.spans if span.name.startswith(start)]
+
+
+def refusing(body: dict[str, Any]) -> Response | None:
+    """Refuse a bad text, and quote it, as providers do."""
+    texts = [text for text in body["input"] if BAD in text]
+    return failure(400, f"cannot embed: {texts[0]}", "invalid_input") if texts else None
+
+
+@pytest.fixture(scope="module")
+async def traced(neo4j_server: TestServer, tmp_path_factory: pytest.TempPathFactory) -> Traced:
+    """A drain of five texts, one of which is refused."""
+    async with open_driver(neo4j_server.connection) as driver:
+        queue = Neo4jUnderTest(driver, neo4j_server.database)
+        await queue.wipe()
+        for number in range(4):
+            await queue.put_entity(f"entity-{number}", f"{CANARY} {number}")
+        await queue.put_entity("entity-bad", BAD)
+    project = Project(tmp_path_factory.mktemp("project"))
+    with openai_server() as provider, otlp_receiver() as received:
+        provider.answer_with = refusing
+        environment = {
+            **neo4j_server.environment,
+            "EMBED_JOB_RETENTION_DAYS": "14",
+            "EMBEDDING_PROVIDER": "openai",
+            "EMBEDDING_MODEL": MODEL,
+            "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": provider.base_url,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint,
+        }
+        assert project.run("reconcile", **environment).returncode == 0
+        project.run("drain", **environment)
+    return Traced(received, provider)
+
+
+async def test_m129_a_drain_is_one_trace(traced: Traced) -> None:
+    [root] = traced.named("drain ")
+
+    assert {span.trace_id for span in traced.received.spans} == {root.trace_id}
+    assert {span.name for span in traced.received.spans} >= {
+        "drain default",
+        f"embeddings {MODEL}",
+        "lease default",
+        "load default",
+        "complete_all default",
+        "fail default",
+        "acquire default",
+    }
+    about = attributes(root)
+    assert about["messaging.destination.name"] == "default"
+    assert (about["embed_pipeline.ending"], about["embed_pipeline.completed"]) == ("empty", 4)
+    assert about["embed_pipeline.failed"] == 1
+    assert traced.received.services == {"embed-pipeline"}
+
+
+async def test_m129_requests_and_transactions_follow_the_conventions(traced: Traced) -> None:
+    requests = [attributes(span) for span in traced.named("embeddings ")]
+    [transaction, *_] = [attributes(span) for span in traced.named("complete_all ")]
+
+    assert len(requests) == len(traced.provider.requests)
+    assert requests[0] == {
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": MODEL,
+        "gen_ai.embeddings.dimension.count": DIMENSIONS,
+        "server.address": "127.0.0.1",
+        "server.port": traced.provider.port,
+        "embed_pipeline.inputs": 5,
+        "error.type": "PermanentError",
+    }
+    assert any(about.get("gen_ai.usage.input_tokens") for about in requests)
+    assert transaction == {
+        "db.system.name": "neo4j",
+        "db.namespace": "neo4j",
+        "db.operation.name": "complete_all",
+    }
+
+
+async def test_m129_no_text_and_no_key_is_in_what_is_exported(traced: Traced) -> None:
+    sent = b"".join(traced.received.bodies)
+
+    assert any(CANARY in text for body in traced.provider.requests for text in body["input"])
+    assert CANARY.encode() not in sent
+    assert KEY.encode() not in sent
+    assert not any(span.events for span in traced.received.spans)
+
+
+async def test_m129_without_the_variables_nothing_is_exported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in tracing.SWITCHES:
+        monkeypatch.delenv(name, raising=False)
+    before = tracing.trace.get_tracer_provider()
+
+    tracing.export_spans()
+
+    assert tracing.trace.get_tracer_provider() is before
+    with tracing.trace_of("drain", {}) as span:
+        assert not span.is_recording()
