@@ -1,10 +1,11 @@
 """How a drain works, and how much of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from embed_pipeline.domain.embedding import RequestLimits
+from embed_pipeline.domain.embedding import PreparedText, RequestLimits
 from embed_pipeline.domain.errors import plain_fault
 from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
 from embed_pipeline.domain.prices import UNKNOWN, Price
@@ -27,9 +28,15 @@ class Parts:
     embedder: Embedder
     render: Render
     recipe: str
+    prepare: Callable[[str], PreparedText] | None = None
+    """Splits a text into the pieces that are nodes; without it no piece is one."""
     fault_of: FaultOf = plain_fault
     release_owner: ReleaseOwner | None = None
     price: Price = UNKNOWN
+
+    def prepared(self, text: str) -> PreparedText:
+        """A text as it is sent."""
+        return (self.prepare or self.embedder.prepare)(text)
 
 
 MOST_PER_LEASE: Final = 2_048
