@@ -75,7 +75,7 @@ class Passage:
 class StoredPiece(NamedTuple):
     """A piece that the graph has."""
 
-    uid: str
+    id: str
     text_hash: str
 
 
@@ -90,13 +90,13 @@ class PieceChange:
     @property
     def new(self) -> Iterator[int]:
         """The passages that no stored piece fits, by their places."""
-        return (place for place, uid in enumerate(self.taken) if uid is None)
+        return (place for place, id_ in enumerate(self.taken) if id_ is None)
 
 
 def compare_pieces(wanted: Iterable[Passage], stored: Iterable[StoredPiece]) -> PieceChange:
     """Give each passage the first stored piece of its text that is left."""
     left: defaultdict[str, deque[str]] = defaultdict(deque)
     for piece in stored:
-        left[piece.text_hash].append(piece.uid)
+        left[piece.text_hash].append(piece.id)
     taken = [same.popleft() if (same := left[p.text_hash]) else None for p in wanted]
-    return PieceChange(taken, [uid for same in left.values() for uid in same])
+    return PieceChange(taken, [id_ for same in left.values() for id_ in same])

@@ -94,13 +94,13 @@ async def _stored(
     keys = list(uid_of_key)
     for record in await fetch(tx, statement, keys=keys, outdated=not config.keeps_old):
         own = found[job_of_uid[uid_of_key[record["key"]]]]
-        for uid, text_hash, is_current in record["pieces"]:
-            own.placed.append(StoredPiece(uid, text_hash))
+        for id_, text_hash, is_current in record["pieces"]:
+            own.placed.append(StoredPiece(id_, text_hash))
             if not is_current:
-                own.outdated.add(uid)
+                own.outdated.add(id_)
     for record in await fetch(tx, cypher.READ_STAGED, jobs=list(found)):
         own = found[record["job"]]
-        own.staged += [StoredPiece(uid, text_hash) for uid, text_hash in record["pieces"]]
+        own.staged += [StoredPiece(id_, text_hash) for id_, text_hash in record["pieces"]]
     return found
 
 
@@ -113,38 +113,40 @@ async def write_pieces(tx: Transaction, config: QueueConfig, rows: Sequence[Comp
     if config.shape.pieces is None or not rows:
         return
     stored = await _stored(tx, config, rows)
-    new: list[tuple[Completion, int]] = []
+    changes = [compare_pieces(row.passages, stored[row.lease.job_id].all) for row in rows]
+    new = [(row, place) for row, x in zip(rows, changes, strict=True) for place in x.new]
+    created: dict[str, str] = {}
+    for written in _in_statements(new):
+        records = await fetch(tx, cypher.CREATE_PIECES, rows=written)
+        created |= {record["uid"]: record["id"] for record in records}
     adopted: list[str] = []
     removed: list[str] = []
     moved: list[str] = []
     placed: list[dict[str, Any]] = []
     links: list[dict[str, Any]] = []
     pairs: list[list[str]] = []
-    for row in rows:
+    for row, change in zip(rows, changes, strict=True):
         own = stored[row.lease.job_id]
-        change = compare_pieces(row.passages, own.all)
-        staged = {piece.uid for piece in own.staged}
-        new += [(row, place) for place in change.new]
-        adopted += [uid for uid in change.taken if uid in staged]
-        removed += [uid for uid in change.unused if uid not in staged]
-        moved += [uid for uid in change.taken if uid in own.outdated]
-        uids = [uid or _uid(row, place) for place, uid in enumerate(change.taken)]
+        staged = {piece.id for piece in own.staged}
+        there = {piece.id for piece in own.placed} - own.outdated
+        ids = [id_ or created[_uid(row, place)] for place, id_ in enumerate(change.taken)]
+        adopted += [id_ for id_ in ids if id_ in staged]
+        removed += [id_ for id_ in change.unused if id_ not in staged]
+        moved += [id_ for id_ in ids if id_ in own.outdated]
         placed += [
-            {"uid": uid, "index": index, "start": passage.start, "end": passage.end}
-            for index, (uid, passage) in enumerate(zip(uids, row.passages, strict=True))
+            {"id": id_, "index": index, "start": passage.start, "end": passage.end}
+            for index, (id_, passage) in enumerate(zip(ids, row.passages, strict=True))
         ]
         keys = list(keys_of([row.lease.entity_uid]))
-        links += [{"keys": keys, "uids": uids}] if uids else []
-        pairs += [[one, other] for one, other in pairwise(uids)]
+        links.append({"keys": keys, "ids": [id_ for id_ in ids if id_ not in there]})
+        pairs += [[one, other] for one, other in pairwise(ids)]
     shape = config.shape
-    for written in _in_statements(new):
-        await fetch(tx, cypher.CREATE_PIECES, rows=written)
-    await fetch(tx, cypher.ADOPT_STAGED, uids=adopted)
-    await fetch(tx, cypher.REMOVE_PIECES, uids=removed)
+    await fetch(tx, cypher.ADOPT_STAGED, ids=adopted)
+    await fetch(tx, cypher.REMOVE_PIECES, ids=removed)
     await fetch(tx, cypher.REMOVE_STAGED, jobs=list(stored))
     await fetch(tx, cypher.PLACE_PIECES, rows=placed)
     if moved:
-        await fetch(tx, for_shape(cypher.UNLINK_OUTDATED, shape), uids=moved)
+        await fetch(tx, for_shape(cypher.UNLINK_OUTDATED, shape), ids=moved)
     await fetch(tx, for_shape(cypher.LINK_PIECES, shape), rows=links)
     await fetch(tx, cypher.CHAIN_PIECES, pairs=pairs)
 

@@ -237,7 +237,7 @@ async def test_m122_killed_at_any_point_no_entity_has_pieces_of_two_texts(
     steps, has_died = 0, True
     while has_died:
         steps += 1
-        text = [f"{step} {paragraph}" for step, paragraph in [(steps, p) for p in PARAGRAPHS]]
+        text = [f"{steps} {paragraph}" for paragraph in PARAGRAPHS]
         await queue.put_entity("ada", "\n\n".join(text))
         await queue.reconcile()
         dying = Dying(
@@ -256,6 +256,10 @@ async def test_m122_killed_at_any_point_no_entity_has_pieces_of_two_texts(
             pass
 
         assert await texts(queue) in (pieces_of(former), pieces_of(text))
+        # Somebody else completes it, and of another text than was staged.
+        text[::2] = [paragraph.upper() for paragraph in text[::2]]
+        await queue.put_entity("ada", "\n\n".join(text))
+        await queue.reconcile()
         await queue.admin.recover_owner("dead")
         await queue.run("MATCH (j:EmbedPending) REMOVE j.run_after SET j.suspect_at = 0")
         for again in (await queue.lease("heir/x")).jobs:
@@ -285,7 +289,9 @@ async def test_m122_what_a_dead_worker_staged_is_found_by_nobody_and_removed(
     await queue.admin.cancel_job(leased.lease.job_id, by="operator")
     # Whoever has lost the job stages nothing more.
     await store_pieces.stage_pieces(
-        queue.queue.database, queue.config, completion(leased.lease, PARAGRAPHS[::-1])
+        queue.queue.database,
+        queue.config,
+        completion(leased.lease, [paragraph.upper() for paragraph in PARAGRAPHS]),
     )
     assert await staged(queue) == len(pieces_of(PARAGRAPHS))
     await Scan.begin(queue.queue.reconciler(MODEL)).go_on()

@@ -271,6 +271,7 @@ async def test_m120_pieces_of_a_text_are_no_neighbours_and_mark_nobody(
     assert await triggers.drop()
     assert len(first) == 3
     assert again == ([], [])
+    assert [(await queue.job(uid)).fence for uid in ("Ada", "Babbage", "Engine")] == [1, 1, 1]
 
 
 def settings_of(queue: DrainUnderTest) -> Settings:
