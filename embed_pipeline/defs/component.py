@@ -50,6 +50,15 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
     relations_delay_ms: int | None = Field(
         default=None, description="Milliseconds that a change of neighbours waits. [300000]"
     )
+    pieces: Literal["mean", "nodes"] | None = Field(
+        default=None, description="What becomes of the pieces of a text. [mean]"
+    )
+    pieces_tokens: int | None = Field(
+        default=None, description="Tokens of a piece that is a node. [256]"
+    )
+    pieces_most: int | None = Field(
+        default=None, description="Pieces of one entity that are nodes. [1000]"
+    )
     vector: str | None = Field(default=None, description="Property for the vector. [embedding]")
     index: str | None = Field(default=None, description="Name of the vector index.")
     provider: str | None = Field(

@@ -41,6 +41,8 @@ class PreparedText:
     tokens: int
     pieces: "tuple[PreparedText, ...]" = ()
     """Together they are the whole text; none where it fits as it is."""
+    start: int = 0
+    """Of a piece: the place of its first character in the text."""
 
     @property
     def inputs(self) -> "tuple[PreparedText, ...]":

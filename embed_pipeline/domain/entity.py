@@ -10,6 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final
 
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.pieces import PIECE_LABEL, Pieces
 from embed_pipeline.domain.relations import RELATIONS, Relations
 
 LONGEST_NAME: Final = 128
@@ -19,7 +20,7 @@ ALLOWED_NAME: Final = (
 )
 _JOINERS: Final = str.maketrans("", "", "\u200c\u200d")
 """Invisible, but part of how words are written in Persian or Hindi."""
-_OPTIONAL: Final = ("template", "index", "order", "relations")
+_OPTIONAL: Final = ("template", "index", "order", "relations", "pieces")
 TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 TEMPLATE_BRACES: Final = {"{{": "{", "}}": "}"}
 """Braces that are meant."""
@@ -74,6 +75,9 @@ class EntityShape:
     is current and the others are its outdated versions; without it they are duplicates."""
     relations: Relations = field(default_factory=Relations)
     """Which neighbours ``{relations}`` stands for."""
+    pieces: Pieces | None = None
+    """Each piece of a text is a node of its own, too; without it there is the vector of the entity,
+    the mean of the pieces where its text is too long for the model."""
 
     def __post_init__(self) -> None:
         names = {field.name: getattr(self, field.name) for field in self._names()}
@@ -93,6 +97,11 @@ class EntityShape:
             raise ConfigurationError(
                 f"entity order is {self.order!r:.200}, which orders no versions; name a property "
                 "that grows with each of them, as createdAt or the version itself"
+            )
+        if self.pieces is not None and self.label == PIECE_LABEL:
+            raise ConfigurationError(
+                f"entity label is {PIECE_LABEL!r}, and the pieces of its texts would be entities "
+                "themselves; give the entities another label, or leave out the pieces"
             )
         if self.template is not None and not self.text:
             raise ConfigurationError(

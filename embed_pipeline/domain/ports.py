@@ -100,6 +100,12 @@ class JobStore(Protocol):
         """Vectors of texts that were embedded before, by hash."""
         ...
 
+    async def find_pieces(
+        self, hashes: Sequence[str], *, model: str, dimensions: int
+    ) -> Mapping[str, Vector]:
+        """Vectors of pieces that were embedded before, by the hash of the piece."""
+        ...
+
     async def find_forced(self, leases: Sequence[Lease]) -> set[Lease]:
         """Leases of jobs that are to ask the provider, whatever vectors the graph has."""
         ...

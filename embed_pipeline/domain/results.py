@@ -8,6 +8,7 @@ from typing import Any
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob
+from embed_pipeline.domain.pieces import Passage
 from embed_pipeline.domain.vector import Vector
 
 
@@ -69,7 +70,9 @@ class Completion:
     text_hash: str
     tokens: int | None = None
     pieces: int = 1
-    """Of the text, which was too long for the model to take it whole."""
+    """Of the text, which was too long to be embedded whole."""
+    passages: tuple[Passage, ...] = ()
+    """The pieces with their vectors, where they are nodes."""
 
 
 class CompletionOutcome(StrEnum):
@@ -165,3 +168,5 @@ class Hit:
     """What the entity's vector was made of, if nobody has changed it since; a long one is cut."""
     sentence: str | None = None
     """The part of the text that is nearest to the question."""
+    passage: str | None = None
+    """The piece of the text that was found, where pieces are nodes."""

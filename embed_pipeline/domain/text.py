@@ -19,6 +19,7 @@ from embed_pipeline.domain.entity import (
     template_names,
 )
 from embed_pipeline.domain.keys import whole_number
+from embed_pipeline.domain.pieces import parse_recipe
 from embed_pipeline.domain.relations import (
     READ_AS,
     RECIPE as NEIGHBOURS,
@@ -125,10 +126,12 @@ def render_for(shape: EntityShape) -> Render:
 def recipe_of(shape: EntityShape) -> str:
     """The name of the recipe of this shape; it changes with everything that changes the text."""
     if shape.template is None:
-        return RECIPE
-    if shape.has_relations:
-        return shape.relations.recipe(shape.template)
-    return f"template-1:{shape.template}"
+        whole = RECIPE
+    elif shape.has_relations:
+        whole = shape.relations.recipe(shape.template)
+    else:
+        whole = f"template-1:{shape.template}"
+    return shape.pieces.recipe(whole) if shape.pieces else whole
 
 
 def read_observations(value: Any) -> list[str]:
@@ -219,7 +222,7 @@ def hash_of_entity(properties: Mapping[str, Any], text: str, *, render: Render, 
     two hashes sees whether the entity has changed, or only its neighbourhood.
     """
     whole = text_hash(text, recipe=recipe)
-    if not recipe.startswith(NEIGHBOURS) or not text.strip():
+    if not _has_neighbours(recipe) or not text.strip():
         return whole
     alone = {name: value for name, value in properties.items() if name != READ_AS}
     return text_hash(render(alone), recipe=recipe)[:HALF] + whole[:HALF]
@@ -227,6 +230,10 @@ def hash_of_entity(properties: Mapping[str, Any], text: str, *, render: Render, 
 
 def only_neighbours_differ(one: str | None, other: str | None, *, recipe: str) -> bool:
     """Whether two hashes are those of one entity with other neighbours."""
-    if not recipe.startswith(NEIGHBOURS) or not one or not other:
+    if not _has_neighbours(recipe) or not one or not other:
         return False
     return one != other and one[:HALF] == other[:HALF]
+
+
+def _has_neighbours(recipe: str) -> bool:
+    return parse_recipe(recipe)[1].startswith(NEIGHBOURS)

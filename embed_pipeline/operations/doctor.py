@@ -105,6 +105,12 @@ async def _examine_schema(driver: Driver, settings: Settings) -> AsyncIterator[F
         if settings.vector_index not in (None, index.name):
             said += f"; it was there before one named {settings.vector_index}; it is used"
         yield Finding("Vector index", Mark.GOOD, said)
+    if piece := state.piece_index:
+        if misfit := piece.misfit(settings.dimensions):
+            yield _bad("Index of pieces", SchemaError(misfit))
+        else:
+            said = f"{piece.name}, {piece.dimensions} dimensions as the model"
+            yield Finding("Index of pieces", Mark.GOOD, said)
     if not state.problem:
         if not refusal:
             for finding in await _examine_entities(driver, settings):

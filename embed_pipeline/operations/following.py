@@ -13,6 +13,7 @@ from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.cutover import Alias, Side
 from embed_pipeline.domain.errors import ConfigurationError, CutoverError
 from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
+from embed_pipeline.domain.pieces import parse_recipe
 from embed_pipeline.domain.relations import Relations
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings
@@ -100,16 +101,18 @@ def settings_of(settings: Settings, side: Side) -> Settings:
             else side.model,
             "chosen_dimensions": side.dimensions,
             "entity_template": side.template,
-            **_relations_of(side),
+            **_text_of(side),
         }
     )
 
 
-def _relations_of(side: Side) -> dict[str, Any]:
-    """The neighbours that are in the text of the side, where some are."""
-    found = Relations.parse(side.recipe)
+def _text_of(side: Side) -> dict[str, Any]:
+    """The neighbours in the text of the side, where some are, and the pieces that are nodes."""
+    tokens, whole = parse_recipe(side.recipe)
+    found = Relations.parse(whole)
     said = relations_settings(found[0]) if found else {}
-    return {f"relations_{name}": value for name, value in said.items()}
+    pieces = {"pieces": "nodes", "pieces_tokens": tokens} if tokens else {"pieces": "mean"}
+    return {f"relations_{name}": value for name, value in said.items()} | pieces
 
 
 def wanted_settings(
@@ -184,5 +187,6 @@ def difference(settings: Settings, alias: Alias | None) -> str | None:
         todo = "to change to it, run 'embed-pipeline cutover start'"
     return (
         f"the settings (EMBEDDING_PROVIDER, EMBEDDING_MODEL, EMBEDDING_DIMENSIONS, "
-        f"EMBED_ENTITY_TEMPLATE) say {meant}, live is {live.described(with_text=with_text)}; {todo}"
+        f"EMBED_ENTITY_TEMPLATE, EMBED_PIECES) say {meant}, "
+        f"live is {live.described(with_text=with_text)}; {todo}"
     )

@@ -132,6 +132,9 @@ def request_limits(settings: Settings) -> RequestLimits:
         from embed_pipeline.embedding.local import SENTENCE_TOKENS
 
         limits = replace(limits, tokens=SENTENCE_TOKENS)
+    if pieces := settings.entity_shape.pieces:
+        most = min(pieces.tokens, limits.tokens_per_input)
+        limits = replace(limits, tokens_per_input=most)
     return replace(limits, tokens=min(limits.tokens, settings.tokens_per_request or limits.tokens))
 
 

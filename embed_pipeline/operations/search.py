@@ -86,11 +86,14 @@ async def search_side(
             return [await _with_nearest(embedder, vector, hit) for hit in hits]
     finally:
         await embedder.close()
-    return [replace(hit, sentence=sentence_by_words(text, sentences_of(hit.text))) for hit in hits]
+    return [
+        replace(hit, sentence=sentence_by_words(text, sentences_of(hit.passage or hit.text)))
+        for hit in hits
+    ]
 
 
 async def _with_nearest(embedder: Embedder, question: Vector, hit: Hit) -> Hit:
-    sentences = sentences_of(hit.text)
+    sentences = sentences_of(hit.passage or hit.text)
     prepared = [embedder.prepare(sentence) for sentence in sentences]
     vectors = (await embedder.embed(prepared)).vectors if prepared else []
     return replace(hit, sentence=nearest_sentence(question, sentences, vectors))

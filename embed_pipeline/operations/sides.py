@@ -5,6 +5,7 @@ from typing import Final
 from embed_pipeline.domain.cutover import Side, queue_for, slug_of
 from embed_pipeline.domain.errors import ModelMismatchError, SchemaError
 from embed_pipeline.domain.identity import Identity
+from embed_pipeline.domain.pieces import parse_recipe
 from embed_pipeline.domain.relations import Relations
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import settings_of
@@ -55,7 +56,7 @@ async def name_live(driver: Driver, settings: Settings) -> None:
 
 
 def _template_of(identity: Identity) -> str | None:
-    recipe = identity.recipe
+    _, recipe = parse_recipe(identity.recipe)
     if found := Relations.parse(recipe):
         return found[1]
     return recipe.removeprefix(TEMPLATE) if recipe.startswith(TEMPLATE) else None

@@ -125,12 +125,8 @@ async def install_schema(
 
 async def inspect_schema(driver: Driver, settings: Settings) -> schema.SchemaState:
     """Look at what the queue needs in the database."""
-    return await schema.inspect(
-        driver,
-        database=settings.neo4j_database,
-        shape=settings.entity_shape,
-        queue=settings.queue,
-    )
+    shape, queue = settings.entity_shape, settings.queue
+    return await schema.inspect(driver, database=settings.neo4j_database, shape=shape, queue=queue)
 
 
 @asynccontextmanager
@@ -263,6 +259,9 @@ def drain_on(
     say: Say = lambda _: None,
 ) -> Drain:
     """Put a drain together, which has not begun; ``open_store`` is for its heartbeat."""
+    from embed_pipeline.embedding.tokens import piece_splitter  # only where it is wanted
+
+    shape, most = settings.entity_shape, embedder.limits.tokens_per_input
     parts = Parts(
         store=queue.jobs,
         open_store=open_store,
@@ -270,8 +269,9 @@ def drain_on(
         switch=queue.switch,
         counters=queue.admin,
         embedder=embedder,
-        render=render_for(settings.entity_shape),
-        recipe=recipe_of(settings.entity_shape),
+        render=render_for(shape),
+        recipe=recipe_of(shape),
+        prepare=piece_splitter(shape.pieces, max_tokens=most),
         fault_of=fault_of,
         release_owner=queue.admin.release_owner,
         price=settings.price,

@@ -19,7 +19,7 @@ from dotenv import dotenv_values
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.models import MOCK_PREFIX
 from embed_pipeline.paths import ENV_FILE, project_dir
-from embed_pipeline.settings.entities import relations_settings
+from embed_pipeline.settings.entities import pieces_settings, relations_settings
 from embed_pipeline.settings.load import (
     RETENTION_EXAMPLE,
     Problem,
@@ -56,6 +56,9 @@ VARIABLES: Final = {
     "relations_word": "EMBED_ENTITY_RELATIONS_WORD",
     "relations_names": "EMBED_ENTITY_RELATIONS_NAMES",
     "relations_delay_ms": "EMBED_RELATIONS_DELAY_MS",
+    "pieces": "EMBED_PIECES",
+    "pieces_tokens": "EMBED_PIECES_TOKENS",
+    "pieces_most": "EMBED_PIECES_MOST",
     "vector": "EMBED_ENTITY_VECTOR",
     "index": "EMBED_VECTOR_INDEX",
     "provider": "EMBEDDING_PROVIDER",
@@ -151,13 +154,12 @@ def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings
         ConfigurationError: lists every problem, one per line.
     """
     shape, model = embedding.shape, embedding.model
-    named = [field.name for field in fields(shape) if field.name not in ("index", "relations")]
+    named = {field.name for field in fields(shape)} - {"index", "relations", "pieces"}
+    related = relations_settings(shape.relations).items()
     given = {
         **{f"EMBED_ENTITY_{name.upper()}": getattr(shape, name) for name in named},
-        **{
-            f"EMBED_ENTITY_RELATIONS_{name.upper()}": value
-            for name, value in relations_settings(shape.relations).items()
-        },
+        **{f"EMBED_ENTITY_RELATIONS_{name.upper()}": value for name, value in related},
+        **pieces_settings(shape.pieces),
         "EMBED_VECTOR_INDEX": shape.index,
         "EMBEDDING_PROVIDER": str(embedding.provider),
         "EMBEDDING_MODEL": model.removeprefix(MOCK_PREFIX)
@@ -166,9 +168,7 @@ def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings
         "EMBEDDING_DIMENSIONS": embedding.dimensions,
         "EMBED_QUEUE": queue,
         "NEO4J_DATABASE": database,
-        # The driver is open already.
-        "NEO4J_URI": None,
-        "NEO4J_PASSWORD": None,
+        **dict.fromkeys(("NEO4J_URI", "NEO4J_PASSWORD")),  # The driver is open already.
     }
     if "EMBED_JOB_RETENTION_DAYS" not in os.environ:
         given["EMBED_JOB_RETENTION_DAYS"] = RETENTION_EXAMPLE

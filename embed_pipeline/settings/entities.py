@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from embed_pipeline.domain.entity import ALLOWED_NAME, EntityShape
+from embed_pipeline.domain.pieces import FEWEST_TOKENS, MOST_PIECES, MOST_TOKENS, Pieces
 from embed_pipeline.domain.relations import MOST_NEIGHBOURS, RELATIONS_DELAY, Direction, Relations
 from embed_pipeline.settings.profiles import ProfileSettings
 from embed_pipeline.settings.types import (
@@ -28,6 +29,17 @@ def relations_settings(relations: Relations) -> dict[str, Any]:
         "most": relations.most,
         "word": relations.word,
         "names": ", ".join(relations.names) or None,
+    }
+
+
+def pieces_settings(pieces: Pieces | None) -> dict[str, Any]:
+    """What the settings about pieces say, by their variables."""
+    if pieces is None:
+        return {"EMBED_PIECES": "mean"}
+    return {
+        "EMBED_PIECES": "nodes",
+        "EMBED_PIECES_TOKENS": pieces.tokens,
+        "EMBED_PIECES_MOST": pieces.most,
     }
 
 
@@ -130,6 +142,31 @@ class EntitySettings(ProfileSettings):
         le=DAY,
     )
 
+    pieces: Literal["mean", "nodes"] = setting(
+        "EMBED_PIECES",
+        "Pieces of a text: only their mean on the entity, where the text is too long for the "
+        "model; or nodes of their own, too, so that a search finds the passage.",
+        "mean or nodes",
+        "mean",
+    )
+    pieces_tokens: WholeNumber = setting(
+        "EMBED_PIECES_TOKENS",
+        "Tokens of a piece that is a node.",
+        f"a whole number from {FEWEST_TOKENS} to {MOST_TOKENS}",
+        256,
+        ge=FEWEST_TOKENS,
+        le=MOST_TOKENS,
+    )
+    pieces_most: WholeNumber = setting(
+        "EMBED_PIECES_MOST",
+        "Pieces of one entity: a text with more of them gets larger ones, up to what the model "
+        "takes.",
+        f"a whole number from 1 to {MOST_PIECES}",
+        1_000,
+        ge=1,
+        le=MOST_PIECES,
+    )
+
     vector_index: Name | None = setting(
         "EMBED_VECTOR_INDEX",
         "Name of the vector index that init makes; one that is there already on the same label and "
@@ -159,6 +196,9 @@ class EntitySettings(ProfileSettings):
             template=self.entity_template,
             index=self.vector_index,
             order=self.entity_order,
+            pieces=Pieces(tokens=self.pieces_tokens, most=self.pieces_most)
+            if self.pieces == "nodes"
+            else None,
             relations=Relations(
                 types=names_in(self.relations_types),
                 direction=self.relations_direction,

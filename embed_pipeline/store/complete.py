@@ -24,6 +24,7 @@ from embed_pipeline.store.load import (
 )
 from embed_pipeline.store.moves import BY_QUEUE, Change, back_to_pending, ended
 from embed_pipeline.store.naming import for_shape
+from embed_pipeline.store.pieces import stage_pieces, write_pieces
 from embed_pipeline.store.records import Properties, is_held, settled_as
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
@@ -47,6 +48,9 @@ async def complete(
     """
     for row in rows:
         check_vector(row.vector, dimensions=config.dimensions)
+        for passage in row.passages:
+            check_vector(passage.vector, dimensions=config.dimensions)
+        await stage_pieces(database, config, row)
     # Where vectors of others are to stay, each row is judged before anything is written.
     if all(row.vector is not None for row in rows) and not config.keeps_foreign:
         try:
@@ -77,6 +81,7 @@ async def _complete_all(
         entities = await read_hashes(tx, config, uids)
         if any(_misfit(row, entities) for row in rows):
             raise _UnfitError
+        await write_pieces(tx, config, by_uid)
         await _clear_outdated(tx, config, entities, uids, token=token)
         await fetch(tx, LOCK_JOBS, ids=sorted(row.lease.job_id for row in rows), token=token)
         done = await fetch_one(tx, FINISH_JOBS, rows=_finish_rows(rows), now=database.now_ms)
@@ -108,6 +113,7 @@ async def _complete_each(
         ]
         fitting = [row for row, _, outcome in judged if outcome is _COMPLETED]
         await _write_vectors(tx, config, fitting, now=database.now_ms)
+        await write_pieces(tx, config, fitting)
         finished = sorted(row.lease.entity_uid for row in fitting)
         await _clear_outdated(tx, config, entities, finished, token=token)
         await fetch(tx, FINISH_JOBS, rows=_finish_rows(fitting), now=database.now_ms)

@@ -121,6 +121,12 @@ class Database:
         """
         return await self.write(work, is_divisible=is_divisible)
 
+    async def run_in_batches(self, statement: LiteralString, /, **parameters: Any) -> list[Record]:
+        """Run a statement that commits by itself, in batches; it must be safe to repeat."""
+        async with self.session() as session:
+            result = await session.run(for_queue(statement, self.queue), parameters)
+            return [record async for record in result]
+
     def session(self) -> AsyncSession:
         """Open a session; also that of another program's driver gets no hints about labels."""
         return self.driver.session(

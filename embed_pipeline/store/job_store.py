@@ -37,6 +37,7 @@ from embed_pipeline.store.fail import fail
 from embed_pipeline.store.lease import lease
 from embed_pipeline.store.load import find_forced, find_vectors, load
 from embed_pipeline.store.moves import back_to_pending
+from embed_pipeline.store.pieces import find_pieces
 from embed_pipeline.store.records import is_held, lease_rows, settled_as
 from embed_pipeline.store.recover import recover_expired
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
@@ -140,6 +141,12 @@ class Neo4jJobStore:
     ) -> Mapping[str, Vector]:
         """Vectors of texts that were embedded before, by hash."""
         return await find_vectors(self.database, self.config, hashes, model, dimensions)
+
+    async def find_pieces(
+        self, hashes: Sequence[str], *, model: str, dimensions: int
+    ) -> Mapping[str, Vector]:
+        """Vectors of pieces that were embedded before, by the hash of the piece."""
+        return await find_pieces(self.database, hashes, model, dimensions)
 
     async def find_forced(self, leases: Sequence[Lease]) -> set[Lease]:
         """Leases of jobs that are to ask the provider, whatever vectors the graph has."""

@@ -21,10 +21,11 @@ from embed_pipeline.store.cypher.entity import (
 )
 
 _OWN_LABEL: Final = re.compile(
-    r"`(?:[^`]|``)*`|\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled|Audit)\b"
+    r"`(?:[^`]|``)*`|\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled|Audit|Piece"
+    r"|PieceStaged)\b"
 )
-"""The labels of jobs and of what was done to them; those of single nodes (``EmbedQueue``) are
-shared, the nodes have names.
+"""The labels of jobs, of what was done to them, and of pieces; those of single nodes
+(``EmbedQueue``) are shared, the nodes have names.
 
 Names in backquotes, which are the user's, are found as a whole, so that nothing inside is.
 """

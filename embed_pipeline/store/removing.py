@@ -1,16 +1,16 @@
 """Removes what a side of a cut-over leaves behind: jobs, index, vectors."""
 
-from typing import Any, LiteralString
-
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import alias as cypher
+from embed_pipeline.store.cypher.pieces import REMOVE_ALL
 from embed_pipeline.store.database import Database, fetch
-from embed_pipeline.store.naming import for_queue, for_shape, name_for
+from embed_pipeline.store.naming import for_shape, name_for
 from embed_pipeline.store.schema.objects import (
     DROP_CONSTRAINT,
     DROP_INDEX,
     MIGRATIONS,
     Kind,
+    piece_objects,
     schema_name,
 )
 
@@ -29,11 +29,11 @@ async def remove_side(database: Database, config: QueueConfig, *, is_own_queue: 
             tx, cypher.RETIRE_QUEUE, queue=queue, reason="removed by a finished cut-over"
         )
     )
-    await _run(database, for_queue(cypher.DELETE_JOBS, queue))
+    await database.run_in_batches(cypher.DELETE_JOBS)
     if config.shape.index:
-        await _run(database, DROP_INDEX, name=config.shape.index)
-    removed = await _run(
-        database,
+        await database.run_in_batches(DROP_INDEX, name=config.shape.index)
+    await database.run_in_batches(REMOVE_ALL)
+    removed = await database.run_in_batches(
         for_shape(cypher.REMOVE_VECTORS, config.shape),
         foreign=not config.keeps_foreign,
     )
@@ -55,13 +55,8 @@ async def _drop_schema(database: Database, queue: str) -> None:
             own = shared.of(queue)
             if own is not shared:
                 drop = DROP_CONSTRAINT if own.kind is Kind.UNIQUE else DROP_INDEX
-                await _run(database, drop, name=own.name)
-    await _run(database, DROP_INDEX, name=name_for("embed_entity_hash", queue))
-
-
-async def _run(
-    database: Database, statement: LiteralString, /, **parameters: Any
-) -> list[dict[str, Any]]:
-    """Run a statement that commits by itself, in batches; it must be safe to repeat."""
-    async with database.session() as session:
-        return await (await session.run(statement, parameters)).data()
+                await database.run_in_batches(drop, name=own.name)
+    await database.run_in_batches(DROP_INDEX, name=name_for("embed_entity_hash", queue))
+    for piece in piece_objects(queue):
+        drop = DROP_CONSTRAINT if piece.kind is Kind.UNIQUE else DROP_INDEX
+        await database.run_in_batches(drop, name=piece.name)

@@ -33,6 +33,7 @@ from embed_pipeline.store.entity_readings import readings_of
 from embed_pipeline.store.former import supersede_former
 from embed_pipeline.store.identity import refuse_other_in
 from embed_pipeline.store.naming import for_shape
+from embed_pipeline.store.pieces import sweep_pieces
 from embed_pipeline.store.scan_page import (
     Stretch,
     keys_in_use,
@@ -73,6 +74,8 @@ class Neo4jReconciler(ScanRecord):
         adoption = Neo4jAdoption(self.database, self.config)
         await adoption.strays()
         await supersede_former(self.database, self.config)
+        if not after:
+            await sweep_pieces(self.database, self.config)
         return (await adoption.page(after=after)).cursor
 
     async def page(

@@ -26,14 +26,14 @@ SEARCH_SINCE: Final = (2026, 8)
 
 
 def nearest(index: VectorIndex, shape: EntityShape, *, server: tuple[int, ...]) -> LiteralString:
-    """How a server of this version is asked for the nearest entities."""
-    hits = for_shape(cypher.HITS, shape)
+    """How a server of this version is asked for the nearest entities, or for their pieces."""
+    hits = for_shape(cypher.PIECE_HITS if shape.pieces else cypher.HITS, shape)
     if server < SEARCH_SINCE:
         return cypher.BEFORE + cypher.BY_PROCEDURE + hits
     inside: list[LiteralString] = []
-    if shape.vector_model in index.filters:
+    if shape.pieces is None and shape.vector_model in index.filters:
         inside.append(f"node.{quoted(shape.vector_model)} = $model")
-    if shape.valid_to in index.filters:
+    if shape.pieces is None and shape.valid_to in index.filters:
         inside.append(f"node.{quoted(shape.valid_to)} IS NULL")
     where: LiteralString = f"WHERE {' AND '.join(inside)}" if inside else ""
     # The name last: it may look like a placeholder.
@@ -61,7 +61,7 @@ async def search_entities(
     state = await schema.inspect(
         database.driver, database=database.name, shape=config.shape, queue=config.queue
     )
-    index = state.vector_index
+    index = state.piece_index if config.shape.pieces else state.vector_index
     if index is None:
         raise SchemaError("there is no vector index; run 'embed-pipeline init'")
     statement = nearest(index, config.shape, server=state.server)
@@ -89,7 +89,16 @@ async def search_entities(
     if records is None:
         return None
     render = render_for(config.shape)
-    return [Hit(str(uid_of(r["key"])), r["type"], r["score"], render(r["text"])) for r in records]
+    return [
+        Hit(
+            str(uid_of(record["key"])),
+            record["type"],
+            record["score"],
+            render(record["text"]),
+            passage=record.get("passage"),
+        )
+        for record in records
+    ]
 
 
 async def embedded_by_model(database: Database, config: QueueConfig) -> dict[str, int]:

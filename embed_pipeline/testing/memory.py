@@ -42,6 +42,7 @@ from embed_pipeline.domain.lifecycle import (
     on_enqueue,
 )
 from embed_pipeline.domain.metrics import Backlog, QueueState
+from embed_pipeline.domain.pieces import Passage
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.rate_window import (
     Grant,
@@ -106,6 +107,7 @@ class FakeEntity:
     vector_model: str | None = None
     vector_version: int | None = None
     vector_print: int | None = None
+    pieces: tuple[Passage, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -241,6 +243,17 @@ class FakeQueue:
             for e in found
             if e.vector_hash in hashes and e.vector and dimensions_of(e.vector) == dimensions
             if e.vector_hash is not None
+        }
+
+    async def find_pieces(
+        self, hashes: Sequence[str], *, model: str, dimensions: int
+    ) -> Mapping[str, Vector]:
+        return {
+            piece.text_hash: piece.vector
+            for entity in self.entities.values()
+            if entity.vector_model == model
+            for piece in entity.pieces
+            if piece.text_hash in hashes and dimensions_of(piece.vector) == dimensions
         }
 
     async def find_forced(self, leases: Sequence[Lease]) -> set[Lease]:
@@ -537,6 +550,8 @@ class FakeQueue:
             entity.vector, entity.vector_hash = row.vector, row.text_hash
             entity.vector_model, entity.vector_version = job.model, job.version
             entity.vector_print = None if row.vector is None else print_of(row.vector)
+            if self.shape.pieces is not None:
+                entity.pieces = row.passages
             self._end(
                 job.id,
                 JobStatus.COMPLETED,

@@ -25,6 +25,7 @@ from embed_pipeline.domain.results import Hit
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.domain.vector import Vector, mean_of, numbers_of
 from embed_pipeline.embedding.mock import MockEmbedder
+from embed_pipeline.embedding.tokens import piece_splitter
 from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
 
 if TYPE_CHECKING:
@@ -190,6 +191,9 @@ class InMemoryOperations(Operations):
             embedder=self._embedder(),
             render=render_for(shape),
             recipe=recipe_of(shape),
+            prepare=piece_splitter(
+                shape.pieces, max_tokens=self._embedder().limits.tokens_per_input
+            ),
         )
         options = DrainOptions(max_jobs=limit, max_time=max_time)
         return await Drain(parts, owner="python-in-memory", options=options, stop=stop).run()

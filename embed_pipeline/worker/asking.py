@@ -19,6 +19,7 @@ from embed_pipeline.domain.holds import Allowance
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import (
+    Answer,
     Item,
     first_tokens,
     halves,
@@ -27,9 +28,6 @@ from embed_pipeline.worker.batching import (
     whole_answers,
 )
 from embed_pipeline.worker.report import DrainReport
-
-Answer = Vector | EmbeddingError
-"""A vector, or why there is none for this text."""
 
 WaitForGrant = Callable[[int], Awaitable[None]]
 """Returns when one more request with so many tokens may be sent."""
@@ -129,14 +127,14 @@ class Asking:
 
     async def _once(self, texts: Sequence[PreparedText]) -> list[Answer]:
         """Send what is granted, and where one text is too much for a request, the rest in turn."""
-        answers: list[Answer] = []
+        answers: list[Vector | EmbeddingError] = []
         for number, inputs in enumerate(in_requests(texts, self.limits)):
             if number:
                 await self.wait_for_grant(sum(piece.tokens for piece in inputs))
             answers += await self._sent(inputs)
         return whole_answers(answers, texts)
 
-    async def _sent(self, inputs: Sequence[PreparedText]) -> list[Answer]:
+    async def _sent(self, inputs: Sequence[PreparedText]) -> list[Vector | EmbeddingError]:
         self.report.requests += 1
         counted = sum(piece.tokens for piece in inputs)
         try:

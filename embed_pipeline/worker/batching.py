@@ -1,15 +1,21 @@
 """Which texts go into which request."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from embed_pipeline.domain.embedding import PreparedText, RequestLimits, inputs_of
 from embed_pipeline.domain.errors import CriticalError, EmbeddingError, TransientError
 from embed_pipeline.domain.job import LeasedJob
+from embed_pipeline.domain.pieces import HASHED_AS, Passage
+from embed_pipeline.domain.results import Completion
+from embed_pipeline.domain.text import text_hash
 from embed_pipeline.domain.vector import Vector, can_be_found, dimensions_of, mean_of
 
 Packed = TypeVar("Packed")
+
+Answer = tuple[Vector, ...] | EmbeddingError
+"""The vectors of the inputs of a text, or why there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +24,54 @@ class Item:
 
     leased: LeasedJob
     text: PreparedText
+    """As it is sent: without the pieces whose vectors the graph has."""
     text_hash: str
+    whole: PreparedText | None = None
+    """The text with all its pieces, where they are nodes."""
+    found: Mapping[str, Vector] = field(default_factory=dict)
+    """The vectors of pieces that the graph has, by the hash of the piece."""
 
     @property
     def inputs(self) -> int:
         """How many inputs of requests it takes: more than one for a text in pieces."""
         return len(self.text.inputs)
+
+    def without(self, found: Mapping[str, Vector]) -> "Item":
+        """The same with what is left to ask for, once some pieces are known."""
+        whole = self.text
+        left = tuple(piece for piece in whole.inputs if piece_hash(piece) not in found)
+        tokens = sum(piece.tokens for piece in left)
+        sent = PreparedText("".join(piece.text for piece in left), tokens=tokens, pieces=left)
+        return replace(self, text=sent, whole=whole, found=found)
+
+    def completion(self, vectors: Sequence[Vector]) -> Completion | EmbeddingError:
+        """What is stored, once there are vectors for what was sent."""
+        whole = self.whole or self.text
+        passages: tuple[Passage, ...] = ()
+        if self.whole is not None:
+            left = iter(vectors)
+            hashed = [(piece, piece_hash(piece)) for piece in whole.inputs]
+            passages = tuple(
+                Passage(piece.start, piece.text, digest, self.found.get(digest) or next(left))
+                for piece, digest in hashed
+            )
+            vectors = [passage.vector for passage in passages]
+        mean = whole_vector(vectors)
+        if isinstance(mean, EmbeddingError):
+            return mean
+        return Completion(
+            self.leased.lease,
+            mean,
+            self.text_hash,
+            tokens=self.text.tokens,
+            pieces=len(whole.inputs),
+            passages=passages,
+        )
+
+
+def piece_hash(piece: PreparedText) -> str:
+    """The hash by which the vector of a piece is found again."""
+    return text_hash(piece.text, recipe=HASHED_AS)
 
 
 def pack(
@@ -62,19 +110,24 @@ def first_tokens(texts: Iterable[PreparedText], limits: RequestLimits) -> int:
 
 def whole_answers(
     answers: Sequence[Vector | EmbeddingError], texts: Iterable[PreparedText]
-) -> list[Vector | EmbeddingError]:
-    """One answer for each text, from those of its pieces: their mean, or why one is missing."""
+) -> list[Answer]:
+    """One answer for each text, from those of its pieces: all of them, or why one is missing."""
     left = iter(answers)
-    whole: list[Vector | EmbeddingError] = []
+    whole: list[Answer] = []
     for text in texts:
         parts = [next(left) for _ in text.inputs]
         error = next((part for part in parts if isinstance(part, EmbeddingError)), None)
-        vectors = [part for part in parts if not isinstance(part, EmbeddingError)]
-        mean = error or mean_of(vectors)
-        if not isinstance(mean, EmbeddingError) and not can_be_found(mean):
-            mean = TransientError("the vectors of the pieces of the text add up to nothing")
-        whole.append(mean)
+        vectors = tuple(part for part in parts if not isinstance(part, EmbeddingError))
+        whole.append(error or vectors)
     return whole
+
+
+def whole_vector(vectors: Sequence[Vector]) -> Vector | EmbeddingError:
+    """The vector of a text from those of its pieces: their mean, which may be none."""
+    mean = mean_of(vectors)
+    if can_be_found(mean):
+        return mean
+    return TransientError("the vectors of the pieces of the text add up to nothing")
 
 
 def whole_or_raise(
@@ -88,9 +141,10 @@ def whole_or_raise(
     answers = judge_answer(vectors, expected=len(inputs_of(texts)), dimensions=dimensions)
     whole: list[Vector] = []
     for answer in whole_answers(answers, texts):
-        if isinstance(answer, EmbeddingError):
-            raise answer
-        whole.append(answer)
+        vector = answer if isinstance(answer, EmbeddingError) else whole_vector(answer)
+        if isinstance(vector, EmbeddingError):
+            raise vector
+        whole.append(vector)
     return whole
 
 

@@ -13,10 +13,10 @@ from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import Lease, LeasedJob
 from embed_pipeline.domain.results import Completion, EntityFate, LoadedEntity
 from embed_pipeline.domain.text import hash_of_entity, pages_by_size
-from embed_pipeline.domain.vector import Vector
 from embed_pipeline.worker.batching import Item, pack
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport, log_jobs
+from embed_pipeline.worker.reuse import copy_of, reuse_pieces, reuse_vectors
 from embed_pipeline.worker.settling import Settler
 
 if TYPE_CHECKING:
@@ -264,30 +264,19 @@ class Intake:
             render, recipe = self._parts.render, self._parts.recipe
             text = render(properties)
             digest = hash_of_entity(properties, text, render=render, recipe=recipe)
-            items.append(Item(leased, self._parts.embedder.prepare(text), digest))
+            items.append(Item(leased, self._parts.prepared(text), digest))
         return items
 
     async def _without_known(self, items: list[Item]) -> Batch:
-        embedder = self._parts.embedder
         # Providers refuse an empty text; the entity is done, and has no vector.
         blank = [item for item in items if not item.text.text.strip()]
         items = [item for item in items if item.text.text.strip()]
-        vectors = await self._parts.store.find_vectors(
-            [item.text_hash for item in items], model=embedder.model, dimensions=embedder.dimensions
-        )
-        known = [item for item in items if item.text_hash in vectors]
-        if known:
-            forced = await self._parts.store.find_forced([item.leased.lease for item in known])
-            known = [item for item in known if item.leased.lease not in forced]
+        reuse = reuse_vectors if self._parts.prepare is None else reuse_pieces
+        asked, known = await reuse(self._parts.store, self._parts.embedder, items)
         self._report.cache_hits += len(known)
-        copied = {id(item) for item in known}
-        asked = (item for item in items if id(item) not in copied)
         requests = pack(asked, self._limits, lambda item: item.text)
         self._note_sizes(requests)
-        return Batch(
-            requests=requests,
-            known=[_copy(item, vectors.get(item.text_hash)) for item in (*known, *blank)],
-        )
+        return Batch(requests=requests, known=[*known, *(copy_of(item, None) for item in blank)])
 
     def _note_sizes(self, requests: Sequence[list[Item]]) -> None:
         # The last one is what was left, and only those before it are full.
@@ -295,7 +284,3 @@ class Intake:
             self._texts_per_request = max(full)
         elif requests:
             self._texts_per_request = min(self._limits.inputs, 2 * self._texts_per_request)
-
-
-def _copy(item: Item, vector: Vector | None) -> Completion:
-    return Completion(item.leased.lease, vector, item.text_hash, tokens=0, pieces=item.inputs)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from embed_pipeline.domain.embedding import RequestLimits
+from embed_pipeline.domain.embedding import PreparedText, RequestLimits
 from embed_pipeline.domain.errors import plain_fault
 from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
 from embed_pipeline.domain.prices import UNKNOWN, Price
@@ -30,11 +30,17 @@ class Parts:
     embedder: Embedder
     render: Render
     recipe: str
+    prepare: Callable[[str], PreparedText] | None = None
+    """Splits a text into the pieces that are nodes; without it no piece is one."""
     fault_of: FaultOf = plain_fault
     release_owner: ReleaseOwner | None = None
     price: Price = UNKNOWN
     trace: Callable[[DrainReport], AbstractContextManager[object]] = nullcontext
     """What the whole drain is inside of, from before its first lease to after its last release."""
+
+    def prepared(self, text: str) -> PreparedText:
+        """A text as it is sent."""
+        return (self.prepare or self.embedder.prepare)(text)
 
 
 SOONEST_LOOK: Final = 0.1

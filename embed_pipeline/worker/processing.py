@@ -21,9 +21,8 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.holds import cut_of
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import Completion
-from embed_pipeline.domain.vector import Vector
-from embed_pipeline.worker.asking import Answer, Asking, Line
-from embed_pipeline.worker.batching import Item, first_tokens
+from embed_pipeline.worker.asking import Asking, Line
+from embed_pipeline.worker.batching import Answer, Item, first_tokens
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import Settler
@@ -203,12 +202,13 @@ class Processor:
         lost: list[tuple[Item, OutageError]] = []
         for item in await self._settler.still_held(items):
             answer = answered[item.leased.lease]
-            if isinstance(answer, OutageError):
-                lost.append((item, answer))
-            elif isinstance(answer, EmbeddingError):
-                await self._settler.fail([item], answer)
+            row = answer if isinstance(answer, EmbeddingError) else item.completion(answer)
+            if isinstance(row, OutageError):
+                lost.append((item, row))
+            elif isinstance(row, EmbeddingError):
+                await self._settler.fail([item], row)
             else:
-                rows.append(_completion(item, answer))
+                rows.append(row)
         await self._settler.complete(rows)
         if lost:
             await self._note_outage(lost[0][1], [item for item, _ in lost])
@@ -241,13 +241,3 @@ class Processor:
         if (await self._parts.switch.state()).breaker.status is not BreakerStatus.CLOSED:
             logger.info("owner=%s the provider works again", self._report.owner)
             await self._parts.switch.close_breaker()
-
-
-def _completion(item: Item, vector: Vector) -> Completion:
-    return Completion(
-        item.leased.lease,
-        vector,
-        item.text_hash,
-        tokens=item.text.tokens,
-        pieces=item.inputs,
-    )

@@ -1,7 +1,7 @@
 """What becomes of jobs once it is known: completed, failed or given back."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from embed_pipeline.domain.errors import (
@@ -81,8 +81,8 @@ class Settler:
 
     async def complete(self, rows: Sequence[Completion]) -> None:
         """Store vectors; where the database refuses a write, find the row it refuses."""
-        for start in range(0, len(rows), ROWS_PER_WRITE):
-            await self._complete(rows[start : start + ROWS_PER_WRITE])
+        for part in _in_writes(rows):
+            await self._complete(part)
 
     async def fail(self, items: Sequence[Item], error: EmbeddingError) -> None:
         """Record a failure for each; the retry policy of the queue decides the rest."""
@@ -215,6 +215,20 @@ class Settler:
                 self._report.fenced += 1
                 level = logging.WARNING
         _log(level, lease, f"{ending} {category.value}" if category else ending)
+
+
+def _in_writes(rows: Sequence[Completion]) -> Iterator[list[Completion]]:
+    """Completions for one transaction each; pieces that are nodes are vectors to write, too."""
+    part: list[Completion] = []
+    vectors = 0
+    for row in rows:
+        if part and vectors + 1 + len(row.passages) > ROWS_PER_WRITE:
+            yield part
+            part, vectors = [], 0
+        part.append(row)
+        vectors += 1 + len(row.passages)
+    if part:
+        yield part
 
 
 def _log(level: int, lease: Lease, what: str) -> None:

@@ -39,6 +39,27 @@ async def test_neo4j_graphrag_finds_its_chunks_by_our_vectors(deployment: Deploy
     assert [TEXTS["a"] in content for content in found] == [True]
 
 
+async def test_m120_neo4j_graphrag_walks_from_our_pieces_to_their_entity(
+    deployment: Deployment,
+) -> None:
+    deployment.set(EMBED_PIECES="nodes", EMBED_PIECES_TOKENS="16")
+    await deployment.init()
+    [looked] = [x for x in await deployment.doctor() if x.subject == "Index of pieces"]
+    await deployment.graph.run(
+        "UNWIND $names AS name CREATE (:Entity {name: name, version: 1, observations: $texts})",
+        names=["Ada", "Bob"],
+        texts=[*TEXTS.values(), "Nothing else is said here, in some words more"],
+    )
+    await deployment.graph.run("MATCH (bob:Entity {name: 'Bob'}) SET bob.observations = ['sleeps']")
+
+    await deployment.embed()
+    vector = meaning("- " + TEXTS["b"])
+    found = await deployment.script("graphrag", "passages", index="chunk_embeddings", vector=vector)
+
+    assert looked.detail.startswith("chunk_embeddings")
+    assert ["Ada | " in content and TEXTS["b"] in content for content in found] == [True]
+
+
 async def test_langchain_finds_texts_by_our_vectors(deployment: Deployment) -> None:
     deployment.set(**CHUNK)
     texts = list(TEXTS.values())

@@ -49,6 +49,7 @@ CASE WHEN size <= $longest THEN CASE WHEN size <= $most THEN text ELSE {%cut%} E
 NEIGHBOURS: Final[LiteralString] = """
 COLLECT {
   MATCH (entity)%start%[relation%types%]%end%(other)
+  WHERE NOT other:EmbedChunk
   WITH relation, other LIMIT %furthest%
   WHERE relation.%valid_to% IS NULL AND other.%valid_to% IS NULL
     AND (NOT other:%label% OR %current_other%)
@@ -61,9 +62,9 @@ COLLECT {
 """The neighbours of ``entity`` in one direction, as ``domain.relations.line_of`` writes them.
 
 The first of them in order of words and names, and never more reading than the first limit allows:
-sorted without it, a page of 1,000 with some hubs took 279,813 hits instead of 4,001. Relations that
-are closed, and neighbours that are outdated versions, are no neighbours. Read as a list of texts,
-they are measured, cut and paged like any other property.
+sorted without it, a page of 1,000 with some hubs took 279,813 hits instead of 4,001. Pieces of its
+own text are no neighbours, nor are outdated versions, nor those behind a relation that is closed.
+Read as a list of texts, they are measured, cut and paged like any other property.
 """
 
 SAMPLE_OF_VECTOR: Final[LiteralString] = """

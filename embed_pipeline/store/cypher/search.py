@@ -37,6 +37,19 @@ The index knows neither outdated versions nor models, and two models of the same
 their vectors must not be compared. So it is asked for more candidates than are wanted.
 """
 
+PIECE_HITS: Final[LiteralString] = """
+WITH node, score WHERE node.model = $model
+MATCH (node)-[:FROM_DOCUMENT]->(entity:%label%)
+WHERE %current_entity%
+WITH entity, entity.%key% AS key, node, score ORDER BY score DESC, node.index
+WITH entity, key, collect(node.text)[0] AS passage, max(score) AS score
+ORDER BY score DESC, key LIMIT $limit
+WITH key, toStringOrNull(entity.%type%) AS type, score, passage, entity {%text%} AS text
+WITH key, type, score, passage, text, %size% AS size
+RETURN key, type, score, passage, %readable% AS text ORDER BY score DESC, key
+"""
+"""The same by their pieces: each entity once, with the piece that is nearest."""
+
 EMBEDDED_BY_MODEL: Final[LiteralString] = """
 MATCH (entity:%label%)
 WHERE entity.%vector_hash% IS NOT NULL AND %current_entity%

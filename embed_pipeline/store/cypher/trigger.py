@@ -76,12 +76,14 @@ ENDS: Final[LiteralString] = """
           + [change IN coalesce($assignedRelationshipProperties[name], [])
              WHERE change.old IS NULL OR change.old <> change.new | change.relationship]
           + [change IN coalesce($removedRelationshipProperties[name], []) | change.relationship])
-      WHERE $relation_types = [] OR type(relation) IN $relation_types][0..$most_relations] |
+      WHERE ($relation_types = [] OR type(relation) IN $relation_types)
+        AND NOT type(relation) IN ['FROM_DOCUMENT', 'NEXT_CHUNK']][0..$most_relations] |
     nodes + [node IN [startNode(relation), endNode(relation)] WHERE NOT node IN $deletedNodes])"""
 """Both ends of the relationships that a transaction creates, changes or removes.
 
 A bounded number of them: a client that joins a hub to everything must not wait for so many jobs,
-and the scan finds the rest.
+and the scan finds the rest. Not those of pieces: the completion that writes them would ask for
+itself again.
 """
 
 INSTALL_TRIGGER: Final[LiteralString] = """

@@ -25,6 +25,7 @@ from embed_pipeline.store.schema.objects import (
     SchemaObject,
     count_nodes,
     entity_objects,
+    piece_objects,
     queue_of,
     schema_name,
 )
@@ -127,19 +128,18 @@ async def inspect(
     found = await show(driver, database)
     wanted = schema_objects(shape, queue)
     vector = next((f for f in found if f.is_like(wanted[-1])), None)
+    piece = next((f for f in found if shape.pieces and f.is_like(piece_objects(queue)[-1])), None)
+    own = [f for f in found if any(f.is_like(obj) for obj in wanted)]
     return SchemaState(
         version=stored.version,
         oldest=stored.oldest,
         rival=stored.rival,
         server=stored.server,
         missing=tuple(o.name for o in wanted if not any(f.is_like(o) for f in found)),
-        not_online=tuple(
-            f.name for f in found if f.state != "ONLINE" and any(f.is_like(o) for o in wanted)
-        ),
+        not_online=tuple(f.name for f in own if f.state != "ONLINE"),
         vector_index=vector.as_vector_index() if vector else None,
-        failed=tuple(
-            f.name for f in found if f.state == "FAILED" and any(f.is_like(o) for o in wanted)
-        ),
+        piece_index=piece.as_vector_index() if piece else None,
+        failed=tuple(f.name for f in own if f.state == "FAILED"),
     )
 
 
@@ -150,10 +150,10 @@ async def _drop_other_vector_indexes(
 
     It is finished afterwards: one that is not says that the index may have been dropped or not.
     """
-    vector = next(obj for obj in wanted if obj.kind is Kind.VECTOR)
+    vectors = [obj for obj in wanted if obj.kind is Kind.VECTOR]
     for index in found:
         was = index.as_vector_index().dimensions
-        if index.is_like(vector) and was != dimensions:
+        if any(index.is_like(vector) for vector in vectors) and was != dimensions:
             said = f"{index.name}: {was} to {dimensions} dimensions"
             note = AuditNote(database, OperatorAction.REPLACE_INDEX, said)
             await database.write(lambda tx, note=note: note.write(tx, 1, is_complete=False))

@@ -132,6 +132,7 @@ MIGRATIONS: Final = (
 )
 
 ENTITY_VECTOR_INDEX_NAME: Final = "entity_embeddings"
+PIECE_VECTOR_INDEX_NAME: Final = "chunk_embeddings"
 
 
 def count_nodes(shape: EntityShape) -> LiteralString:
@@ -150,6 +151,7 @@ def entity_objects(shape: EntityShape, queue: str) -> tuple[SchemaObject, ...]:
         return SchemaObject(name_for(name, queue), Kind.RANGE, shape.label, (prop,))
 
     return (
+        *(piece_objects(queue) if shape.pieces else ()),
         index("embed_entity_key", shape.key),
         index("embed_entity_hash", shape.vector_hash),
         SchemaObject(
@@ -160,6 +162,21 @@ def entity_objects(shape: EntityShape, queue: str) -> tuple[SchemaObject, ...]:
             setting="EMBED_VECTOR_INDEX",
         ),
     )
+
+
+def piece_objects(queue: str) -> tuple[SchemaObject, ...]:
+    """The indexes on the pieces of texts, where they are nodes; the last one is the vector index.
+
+    What is staged has none of its vectors in an index.
+    """
+    objects = (
+        _unique("embed_piece_uid", "EmbedPiece", "uid"),
+        _index("embed_piece_hash", "EmbedPiece", "text_hash"),
+        _unique("embed_staged_uid", "EmbedPieceStaged", "uid"),
+        _index("embed_staged_job", "EmbedPieceStaged", "job"),
+        SchemaObject(PIECE_VECTOR_INDEX_NAME, Kind.VECTOR, "EmbedPiece", ("embedding",)),
+    )
+    return tuple(obj.of(queue) for obj in objects)
 
 
 def schema_name(queue: str) -> str:

@@ -11,7 +11,7 @@ SIMILARITY: Final = "cosine"
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """The vector index on the entities, whatever its name."""
+    """The vector index on the entities, or on their pieces, whatever its name."""
 
     name: str
     dimensions: int
@@ -75,6 +75,8 @@ class SchemaState:
     """Another queue that writes its vectors to the same property of the same nodes."""
     server: tuple[int, ...] = ()
     """The first two numbers of its version."""
+    piece_index: VectorIndex | None = None
+    """That on the pieces of the texts, where they are nodes."""
 
     @property
     def problem(self) -> str | None:
@@ -99,7 +101,9 @@ class SchemaState:
 
     def misfit(self, dimensions: int) -> str | None:
         """Why vectors of this length would not be found, or ``None``."""
-        return self.vector_index.misfit(dimensions) if self.vector_index else None
+        indexes = (self.vector_index, self.piece_index)
+        found = (index.misfit(dimensions) for index in indexes if index)
+        return next((misfit for misfit in found if misfit), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.pieces import Pieces
 from embed_pipeline.domain.relations import Relations
 from embed_pipeline.domain.text import render_for
 from embed_pipeline.embedding.tokens import prepare
@@ -147,7 +148,7 @@ async def test_m117_a_hub_is_read_up_to_a_thousand_and_the_same_every_time(
 
     assert len(text.splitlines()) == 11
     assert await paid(related) == []
-    assert await hits_of_reading(related, "Hub") < 8_000
+    assert await hits_of_reading(related, "Hub") < 9_000
 
 
 async def hits_of_reading(queue: DrainUnderTest, key: str) -> int:
@@ -251,6 +252,26 @@ async def test_m117_the_trigger_brings_forward_what_was_put_off(watched: DrainUn
     await slow.drained()
     assert await marked(slow) == ["Babbage"]
     assert_consistent(await slow.nodes())
+
+
+async def test_m120_pieces_of_a_text_are_no_neighbours_and_mark_nobody(
+    queue: DrainUnderTest,
+) -> None:
+    # The pieces have names, too, as far as these settings know.
+    shape = replace(SHAPE, pieces=Pieces(), relations=Relations(names=("name", "uid")))
+    queue = replace(queue, shape=shape)
+    await queue.install()
+    triggers = queue.queue.triggers(MODEL)
+    assert (await triggers.install()).is_active
+    await queue.run(ADA)
+    first = await paid(queue)
+
+    again = await marked(queue), await paid(queue)
+
+    assert await triggers.drop()
+    assert len(first) == 3
+    assert again == ([], [])
+    assert [(await queue.job(uid)).fence for uid in ("Ada", "Babbage", "Engine")] == [1, 1, 1]
 
 
 def settings_of(queue: DrainUnderTest) -> Settings:

@@ -23,6 +23,8 @@ NUMBERS = {
     "EMBEDDING_TOKENS_PER_MINUTE": (1, 10_000_000_000),
     "EMBED_ENTITY_RELATIONS_MOST": (1, 100),
     "EMBED_RELATIONS_DELAY_MS": (0, DAY_MS),
+    "EMBED_PIECES_TOKENS": (16, 8_191),
+    "EMBED_PIECES_MOST": (1, 10_000),
     "EMBED_JOB_RETENTION_DAYS": (7, 30),
     "EMBED_JOB_RETENTION_DAYS_COMPLETED": (7, 30),
     "EMBED_JOB_RETENTION_DAYS_FAILED": (7, 30),
@@ -55,6 +57,7 @@ CHOICES = {
     "EMBED_VECTOR_INDEX_QUANTIZED": ("auto", "true", "false"),
     "EMBEDDING_PROVIDER": ("auto", "openai", "local", "local-fast", "mock"),
     "EMBED_ENTITY_RELATIONS_DIRECTION": ("both", "out", "in"),
+    "EMBED_PIECES": ("mean", "nodes"),
     "EMBED_CODE_SERVER": ("all", "drains"),
     "EMBED_JOB_PRESET": ("development", "production", "high-reliability"),
 }

@@ -1,0 +1,102 @@
+"""The pieces of a text as nodes of their own, so that a search finds the passage.
+
+An entity whose embedding wants it has one for each piece of its text, also where there is only one:
+whoever searches the pieces finds every entity. The entity keeps the mean of their vectors.
+"""
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.vector import Vector
+
+PIECE_LABEL: Final = "Chunk"
+"""What other programs call such nodes; entities cannot have it as their own label."""
+RECIPE: Final = "pieces-1:"
+"""Begins the recipe of a text that is embedded in pieces of a size that was set."""
+HASHED_AS: Final = "piece-1"
+"""The recipe of a piece by itself: the same words have the same vector in every text."""
+FEWEST_TOKENS: Final = 16
+MOST_TOKENS: Final = 8_191
+MOST_PIECES: Final = 10_000
+_RECIPE: Final = re.compile(rf"{RECIPE}([0-9]+):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How texts are split into nodes."""
+
+    tokens: int = 256
+    """Of a piece at most. Measured on texts of 16,600 characters, the best piece of 256 finds the
+    text among the first five in 77 of 100 questions, the mean of the pieces in 70."""
+    most: int = 1_000
+    """Pieces of one entity: a text with more of them gets larger ones."""
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("tokens", self.tokens, FEWEST_TOKENS, MOST_TOKENS),
+            ("most", self.most, 1, MOST_PIECES),
+        ):
+            if type(value) is not int or not least <= value <= most:
+                raise ConfigurationError(
+                    f"pieces {name} is {value!r:.200}; allowed is {least} to {most}"
+                )
+
+    def recipe(self, whole: str) -> str:
+        """The name of the recipe; the bound is none of it, it changes few texts."""
+        return f"{RECIPE}{self.tokens}:{whole}"
+
+
+def parse_recipe(recipe: str) -> tuple[int | None, str]:
+    """The tokens of a piece, if there are such, and the recipe of the whole text."""
+    found = _RECIPE.fullmatch(recipe)
+    return (int(found[1]), found[2]) if found else (None, recipe)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a text with its vector."""
+
+    start: int
+    """The place of its first character in the text."""
+    text: str
+    text_hash: str
+    vector: Vector
+
+    @property
+    def end(self) -> int:
+        """The place behind its last character."""
+        return self.start + len(self.text)
+
+
+class StoredPiece(NamedTuple):
+    """A piece that the graph has."""
+
+    id: str
+    text_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class PieceChange:
+    """What turns the pieces that an entity has into those of its text."""
+
+    taken: Sequence[str | None]
+    """For each passage the stored piece of the same text, which stays as it is."""
+    unused: Sequence[str]
+
+    @property
+    def new(self) -> Iterator[int]:
+        """The passages that no stored piece fits, by their places."""
+        return (place for place, id_ in enumerate(self.taken) if id_ is None)
+
+
+def compare_pieces(wanted: Iterable[Passage], stored: Iterable[StoredPiece]) -> PieceChange:
+    """Give each passage the first stored piece of its text that is left."""
+    left: defaultdict[str, deque[str]] = defaultdict(deque)
+    for piece in stored:
+        left[piece.text_hash].append(piece.id)
+    taken = [same.popleft() if (same := left[p.text_hash]) else None for p in wanted]
+    return PieceChange(taken, [id_ for same in left.values() for id_ in same])

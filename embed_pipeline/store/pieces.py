@@ -1,0 +1,197 @@
+"""Pieces of texts as nodes: staged in parts if they are many, and switched with the completion."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from embed_pipeline.domain.pieces import Passage, StoredPiece, compare_pieces
+from embed_pipeline.domain.results import Completion
+from embed_pipeline.domain.vector import BYTES_PER_NUMBER, Vector, numbers_of, vector_of
+from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.cypher import pieces as cypher
+from embed_pipeline.store.cypher.worker import COUNT_HELD, LOCK_JOBS
+from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
+from embed_pipeline.store.load import BYTES_PER_STATEMENT, keys_of
+from embed_pipeline.store.naming import for_shape
+from embed_pipeline.store.records import lease_rows
+from embed_pipeline.store.transactions import new_token
+
+logger = logging.getLogger(__name__)
+
+PIECES_PER_WRITE: Final = 512
+"""New pieces of one entity that are written by the completion itself, or by one part of it."""
+
+
+async def find_pieces(
+    database: Database, hashes: Sequence[str], model: str, dimensions: int
+) -> Mapping[str, Vector]:
+    """Look up vectors of pieces that were embedded before, a few at a time."""
+    wanted = sorted(set(hashes))
+    size = max(1, BYTES_PER_STATEMENT // (BYTES_PER_NUMBER * dimensions))
+
+    async def look(tx: Transaction) -> dict[str, Vector]:
+        vectors: dict[str, Vector] = {}
+        for start in range(0, len(wanted), size):
+            part = wanted[start : start + size]
+            found = await fetch(
+                tx, cypher.FIND_PIECES, hashes=part, model=model, dimensions=dimensions
+            )
+            vectors |= {record["hash"]: vector_of(record["vector"]) for record in found}
+        return vectors
+
+    return await database.read(look)
+
+
+async def stage_pieces(database: Database, config: QueueConfig, row: Completion) -> None:
+    """Write the new pieces of an entity in parts, if they are too many for one transaction.
+
+    Each part holds the job: one that somebody else holds by now gets nothing more. What is staged
+    is not found by anybody; the completion takes it, or the one of whoever comes next.
+    """
+    if len(row.passages) <= PIECES_PER_WRITE:
+        return
+    stored = await database.read_latest(lambda tx: _stored(tx, config, [row]))
+    new = list(compare_pieces(row.passages, stored[row.lease.job_id].all).new)
+    if len(new) <= PIECES_PER_WRITE:
+        return
+    for start in range(0, len(new), PIECES_PER_WRITE):
+        part = new[start : start + PIECES_PER_WRITE]
+        if not await database.write(lambda tx, part=part: _stage(tx, row, part)):
+            return
+
+
+async def _stage(tx: Transaction, row: Completion, places: Sequence[int]) -> bool:
+    await fetch(tx, LOCK_JOBS, ids=[row.lease.job_id], token=new_token())
+    held = await fetch_one(tx, COUNT_HELD, leases=lease_rows([row.lease]))
+    if held["jobs"]:
+        for rows in _in_statements((row, place) for place in places):
+            await fetch(tx, cypher.STAGE_PIECES, rows=rows)
+    return bool(held["jobs"])
+
+
+class _Stored:
+    """The pieces that the graph has for one completion."""
+
+    def __init__(self) -> None:
+        self.placed: list[StoredPiece] = []
+        self.staged: list[StoredPiece] = []
+        self.outdated: set[str] = set()
+        """Those on versions that are history."""
+
+    @property
+    def all(self) -> list[StoredPiece]:
+        return [*self.placed, *self.staged]
+
+
+async def _stored(
+    tx: Transaction, config: QueueConfig, rows: Sequence[Completion]
+) -> dict[str, _Stored]:
+    found = {row.lease.job_id: _Stored() for row in rows}
+    uid_of_key = keys_of(row.lease.entity_uid for row in rows)
+    job_of_uid = {row.lease.entity_uid: row.lease.job_id for row in rows}
+    statement = for_shape(cypher.READ_PIECES, config.shape)
+    keys = list(uid_of_key)
+    for record in await fetch(tx, statement, keys=keys, outdated=not config.keeps_old):
+        own = found[job_of_uid[uid_of_key[record["key"]]]]
+        for id_, text_hash, is_current in record["pieces"]:
+            own.placed.append(StoredPiece(id_, text_hash))
+            if not is_current:
+                own.outdated.add(id_)
+    for record in await fetch(tx, cypher.READ_STAGED, jobs=list(found)):
+        own = found[record["job"]]
+        own.staged += [StoredPiece(id_, text_hash) for id_, text_hash in record["pieces"]]
+    return found
+
+
+async def write_pieces(tx: Transaction, config: QueueConfig, rows: Sequence[Completion]) -> None:
+    """Put the pieces of texts in place of the ones before; their entities are locked.
+
+    A piece whose text is still there stays the node that it is, with its vector and with whatever
+    others have attached to it.
+    """
+    if config.shape.pieces is None or not rows:
+        return
+    stored = await _stored(tx, config, rows)
+    changes = [compare_pieces(row.passages, stored[row.lease.job_id].all) for row in rows]
+    new = [(row, place) for row, x in zip(rows, changes, strict=True) for place in x.new]
+    created: dict[str, str] = {}
+    for written in _in_statements(new):
+        records = await fetch(tx, cypher.CREATE_PIECES, rows=written)
+        created |= {record["uid"]: record["id"] for record in records}
+    adopted: list[str] = []
+    removed: list[str] = []
+    moved: list[str] = []
+    placed: list[dict[str, Any]] = []
+    links: list[dict[str, Any]] = []
+    pairs: list[list[str]] = []
+    for row, change in zip(rows, changes, strict=True):
+        own = stored[row.lease.job_id]
+        staged = {piece.id for piece in own.staged}
+        there = {piece.id for piece in own.placed} - own.outdated
+        ids = [id_ or created[_uid(row, place)] for place, id_ in enumerate(change.taken)]
+        adopted += [id_ for id_ in ids if id_ in staged]
+        removed += [id_ for id_ in change.unused if id_ not in staged]
+        moved += [id_ for id_ in ids if id_ in own.outdated]
+        placed += [
+            {"id": id_, "index": index, "start": passage.start, "end": passage.end}
+            for index, (id_, passage) in enumerate(zip(ids, row.passages, strict=True))
+        ]
+        keys = list(keys_of([row.lease.entity_uid]))
+        links.append({"keys": keys, "ids": [id_ for id_ in ids if id_ not in there]})
+        pairs += [[one, other] for one, other in pairwise(ids)]
+    shape = config.shape
+    await fetch(tx, cypher.ADOPT_STAGED, ids=adopted)
+    await fetch(tx, cypher.REMOVE_PIECES, ids=removed)
+    await fetch(tx, cypher.REMOVE_STAGED, jobs=list(stored))
+    await fetch(tx, cypher.PLACE_PIECES, rows=placed)
+    if moved:
+        await fetch(tx, for_shape(cypher.UNLINK_OUTDATED, shape), ids=moved)
+    await fetch(tx, for_shape(cypher.LINK_PIECES, shape), rows=links)
+    await fetch(tx, cypher.CHAIN_PIECES, pairs=pairs)
+
+
+async def sweep_pieces(database: Database, config: QueueConfig) -> int:
+    """Remove the pieces that belong to no entity, and what was staged in vain; says how many."""
+    statements = (for_shape(cypher.SWEEP_PIECES, config.shape), cypher.SWEEP_STAGED)
+    if config.shape.pieces is None:
+        statements = (cypher.REMOVE_ALL,)
+    removed = 0
+    for statement in statements:
+        [record] = await database.run_in_batches(statement)
+        removed += record["pieces"]
+    if removed:
+        logger.info("queue=%s removed %d pieces of no entity", config.queue, removed)
+    return removed
+
+
+def _uid(row: Completion, place: int) -> str:
+    """Unique for ever: a fence is."""
+    return f"{row.lease.job_id}/{row.lease.fence}/{place}"
+
+
+def _in_statements(new: Iterable[tuple[Completion, int]]) -> Iterator[list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for row, place in new:
+        passage = row.passages[place]
+        size += len(passage.vector) + len(passage.text)
+        if rows and size > BYTES_PER_STATEMENT:
+            yield rows
+            rows, size = [], len(passage.vector) + len(passage.text)
+        rows.append(_written(row, passage, place))
+    if rows:
+        yield rows
+
+
+def _written(row: Completion, passage: Passage, place: int) -> dict[str, Any]:
+    return {
+        "uid": _uid(row, place),
+        "job": row.lease.job_id,
+        "vector": numbers_of(passage.vector),
+        "properties": {
+            "text": passage.text,
+            "text_hash": passage.text_hash,
+            "model": row.lease.model,
+        },
+    }
