@@ -15,7 +15,8 @@ from embed_pipeline.defs.build import build_defs, build_location
 from embed_pipeline.defs.component import EmbeddingAttributes
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.settings import Settings
-from embed_pipeline.settings.embeddings import DEPS, VARIABLES
+from embed_pipeline.settings.embedding_fields import VARIABLES
+from embed_pipeline.settings.embeddings import DEPS
 from tests.conftest import TestServer
 from tests.support.leftovers import drop_queues
 from tests.support.queue_harness import Neo4jUnderTest
