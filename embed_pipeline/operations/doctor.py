@@ -165,7 +165,10 @@ async def _examine_provider(settings: Settings, *, ask_provider: bool) -> Findin
         return Finding("Provider", Mark.WARNING, f"{name}: vectors without meaning")
     if not settings.provider.runs_here and not ask_provider:
         return Finding(
-            "Provider", Mark.SKIPPED, f"{name}: not asked", "doctor --probe embeds one word."
+            "Provider",
+            Mark.SKIPPED,
+            f"{name}: not asked",
+            "doctor --probe asks it with a harmless word.",
         )
     try:
         embedder = wiring.open_embedder(settings)

@@ -37,8 +37,11 @@ async def provider_misfits(settings: Settings) -> AsyncIterator[Finding]:
     """
     try:
         plain = await _that_works(settings)
-        if plain is None:
-            return
+    except EmbeddingError:
+        return
+    if plain is None:
+        return
+    try:
         set_now = settings.profile
         if plain.profile.sends_dimensions != set_now.sends_dimensions:
             yield _misfit("refuses 'dimensions'", "EMBEDDING_SEND_DIMENSIONS=false")

@@ -22,6 +22,7 @@ from embed_pipeline.worker.report import DrainReport
 from tests.clients.packages import python_with_clients
 from tests.conftest import TestServer
 from tests.support.openai_server import KEY, OpenAIServer, openai_server, vectors
+from tests.support.project import ROOT
 from tests.support.queue_harness import Neo4jUnderTest
 
 LENGTH: Final = 1536
@@ -34,6 +35,13 @@ def meaning(text: str) -> list[float]:
     for word in re.findall(r"\w+", text.lower()):
         numbers[zlib.crc32(word.encode()) % LENGTH] += 1.0
     return numbers
+
+
+def documented(program: str) -> dict[str, str]:
+    """The settings that docs/integrations.md gives for a program."""
+    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    [block] = re.findall(rf"^### {program}\n\n```sh\n(.*?)```", page, re.MULTILINE | re.DOTALL)
+    return {name: value for name, _, value in (line.partition("=") for line in block.splitlines())}
 
 
 @pytest.fixture

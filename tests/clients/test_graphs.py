@@ -1,5 +1,6 @@
 """Graphs as other programs write them, in their own Cypher, where they cannot be installed."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from embed_pipeline.operations import wiring
 from embed_pipeline.operations.findings import Mark
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.search import search_entities
-from tests.clients.conftest import Deployment, meaning
+from tests.clients.conftest import Deployment, documented, meaning
 from tests.support.queue_harness import Neo4jUnderTest
 
 NOW: Final = 1_794_925_475_184.0
@@ -112,3 +113,70 @@ async def test_m135_a_graph_of_memento_mcp_extended_is_embedded(deployment: Depl
     old = await graph.run("MATCH (e:Entity) WHERE e.validTo IS NOT NULL RETURN e.embedding AS v")
     assert old == [{"v": None}, {"v": None}]
     assert await found_by(deployment, "Babbage") == ["Ada"]
+
+
+BUILD_GRAPH: Final = """
+CREATE (d:Document {fileName: 'a.pdf', status: 'Completed'})
+WITH d UNWIND $chunks AS row
+MERGE (c:Chunk {id: row.id})
+SET c.text = row.text, c.position = row.position, c.length = size(row.text), c.fileName = 'a.pdf',
+  c.content_offset = 0, c.embedding = $vector
+MERGE (c)-[:PART_OF]->(d)
+MERGE (e:__Entity__ {id: row.entity}) SET e:Person, e.description = row.description
+MERGE (c)-[:HAS_ENTITY]->(e)
+"""
+OWN_INDEX: Final = """
+CREATE VECTOR INDEX vector FOR (c:Chunk) ON (c.embedding)
+OPTIONS {indexConfig: {`vector.dimensions`: 384, `vector.similarity_function`: 'cosine'}}
+"""
+DELETE_DOCUMENT: Final = """
+MATCH (d:Document {fileName: 'a.pdf'})<-[:PART_OF]-(c:Chunk)
+OPTIONAL MATCH (c)-[:HAS_ENTITY]->(e) DETACH DELETE c, d, e
+"""
+CHUNKS: Final = [
+    {"text": "Ada wrote the first program", "entity": "Ada", "description": "a programmer"},
+    {"text": "Paris has a tower of iron", "entity": "Eiffel", "description": "an engineer"},
+]
+OWN_VECTOR: Final = [0.5] * 384
+
+
+async def build_graph(deployment: Deployment) -> None:
+    """What the LLM Graph Builder leaves behind, with its index and its vectors."""
+    rows = [
+        {**chunk, "id": hashlib.sha1(chunk["text"].encode()).hexdigest(), "position": place}
+        for place, chunk in enumerate(CHUNKS, 1)
+    ]
+    await deployment.graph.run(OWN_INDEX)
+    await deployment.graph.run(BUILD_GRAPH, chunks=rows, vector=OWN_VECTOR)
+
+
+async def test_chunks_of_the_llm_graph_builder_are_embedded_beside_its_own_vectors(
+    deployment: Deployment,
+) -> None:
+    deployment.set(**documented("LLM Graph Builder, chunks"))
+    await build_graph(deployment)
+
+    index = await deployment.init()
+    _, report = await deployment.embed()
+    [found] = await found_by(deployment, "who wrote a program")
+
+    assert (index, report.completed) == ("chunk_texts", 2)
+    assert found == hashlib.sha1(CHUNKS[0]["text"].encode()).hexdigest()
+    own = await deployment.graph.run("MATCH (c:Chunk) RETURN c.embedding AS vector")
+    assert [row["vector"] for row in own] == [OWN_VECTOR, OWN_VECTOR]
+
+
+async def test_entities_of_the_llm_graph_builder_are_embedded_and_their_deletion_followed(
+    deployment: Deployment,
+) -> None:
+    deployment.set(**documented("LLM Graph Builder, entities"))
+    await build_graph(deployment)
+    await deployment.init()
+
+    _, report = await deployment.embed()
+    found = await found_by(deployment, "which engineer")
+    await deployment.graph.run(DELETE_DOCUMENT)
+    after, _ = await deployment.embed()
+
+    assert (report.completed, found) == (2, ["Eiffel"])
+    assert after.report.entities == 0

@@ -3,7 +3,7 @@
 from typing import Final
 
 from embed_pipeline.domain.coverage import Coverage
-from tests.clients.conftest import LENGTH, Deployment, meaning
+from tests.clients.conftest import LENGTH, Deployment, documented, meaning
 
 TEXTS: Final = {"a": "Ada wrote the first program", "b": "Paris has a tower of iron"}
 QUESTION: Final = "who wrote a program"
@@ -26,7 +26,7 @@ async def models(deployment: Deployment, key: str = "id") -> dict[str, str]:
 
 
 async def test_neo4j_graphrag_finds_its_chunks_by_our_vectors(deployment: Deployment) -> None:
-    deployment.set(**CHUNK, EMBED_VECTOR_INDEX="chunks")
+    deployment.set(**documented("neo4j-graphrag"))
     index = await deployment.init()
     await deployment.script("graphrag", "write", texts=TEXTS, with_id=True)
 
@@ -95,7 +95,7 @@ async def test_llama_index_finds_texts_by_our_vectors(deployment: Deployment) ->
 async def test_mcp_neo4j_memory_is_embedded_and_reads_its_graph_as_before(
     deployment: Deployment,
 ) -> None:
-    deployment.set(EMBED_ENTITY_LABEL="Memory", EMBED_ENTITY_TYPE="type")
+    deployment.set(**documented("mcp-neo4j-memory"))
     await deployment.init()
     entities = [
         {"name": "Ada", "type": "person", "observations": ["wrote a program"]},

@@ -9,7 +9,8 @@ import pytest
 
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.operations.doctor import Mark
-from tests.clients.conftest import Deployment
+from embed_pipeline.settings import load_settings
+from tests.clients.conftest import Deployment, documented
 from tests.clients.packages import memento_folder
 from tests.support.mcp_client import McpClient, mcp_server
 from tests.support.openai_server import KEY
@@ -51,6 +52,9 @@ def memento(deployment: Deployment, *, has_key: bool) -> Iterator[McpClient]:
 async def test_m135_what_memento_writes_is_embedded_with_the_default_settings(
     memento: McpClient, deployment: Deployment, *, has_key: bool
 ) -> None:
+    settings = load_settings()
+    defaults = {"EMBEDDING_MODEL": settings.model, "EMBEDDING_DIMENSIONS": str(settings.dimensions)}
+    assert documented("Memento") == defaults
     index = await deployment.init()
     await asyncio.to_thread(memento.call, "create_entities", entities=ENTITIES)
     relation = {"from": "Ada", "to": "Paris", "relationType": "visited"}

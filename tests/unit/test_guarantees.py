@@ -47,6 +47,16 @@ def test_every_line_about_another_program_leads_to_its_test() -> None:
     assert all(has_test(page.parent / to, name) for links in found for name, to in links)
 
 
+def test_every_block_of_settings_for_another_program_is_run_by_a_test() -> None:
+    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    programs = re.findall(r"^### (.+)\n\n```sh$", page, re.MULTILINE)
+    clients = ROOT / "tests" / "clients"
+    tests = "".join(path.read_text(encoding="utf-8") for path in clients.glob("test_*.py"))
+
+    assert len(programs) >= 5
+    assert [name for name in programs if f'documented("{name}")' not in tests] == []
+
+
 def test_every_invariant_leads_to_a_test() -> None:
     found = {part.split(".")[0].strip("*"): part for part in paragraphs("Invariants")}
 
