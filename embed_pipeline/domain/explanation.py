@@ -61,6 +61,8 @@ def why_not(
             said = "its neighbours have changed since it was embedded"
         elif reading.is_wanted_anew and reading.vector_hash == text_hash:
             said = "another vector was asked for while this one was being made"
+        elif reading.lacks_pieces and reading.vector_hash == text_hash:
+            said = "somebody has deleted the pieces of its text"
     if coverage in (Coverage.CURRENT, Coverage.EMPTY_TEXT, Coverage.UNEMBEDDABLE):
         return said
     return f"{said}; {_becomes(job)}"

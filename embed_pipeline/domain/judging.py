@@ -40,6 +40,8 @@ class EntityReading:
     """Its text was too long to be embedded whole."""
     is_cut: bool = False
     """Only the beginning of its text was read."""
+    lacks_pieces: bool = False
+    """Pieces of its text are to be nodes, and there are none: somebody has deleted them."""
 
     @property
     def model(self) -> str | None:
@@ -89,4 +91,5 @@ def classify(
     if dimensions is not None and reading.dimensions != dimensions:
         return Coverage.WRONG_MODEL
     is_other = (reading.vector_hash, reading.vector_version) != (text_hash, reading.version)
-    return Coverage.STALE if is_other or reading.is_wanted_anew else Coverage.CURRENT
+    is_wanted = reading.is_wanted_anew or reading.lacks_pieces
+    return Coverage.STALE if is_other or is_wanted else Coverage.CURRENT

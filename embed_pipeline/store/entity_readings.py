@@ -89,6 +89,7 @@ def _reading(
         entity_type="" if type_ is None else str(type_),
         is_in_pieces=bool(known.get("pieces")),
         is_cut=record["size"] > LONGEST_TEXT,
+        lacks_pieces=not record["has_pieces"],
     )
 
 

@@ -19,6 +19,7 @@ from embed_pipeline.store.cypher.entity import (
     SAMPLE_OF_VECTOR,
     SIZE_OF_VALUE,
 )
+from embed_pipeline.store.cypher.pieces import HAS_PIECES
 
 _OWN_LABEL: Final = re.compile(
     r"`(?:[^`]|``)*`|\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled|Audit|Piece"
@@ -81,6 +82,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
     cut = [BEGINNING_OF_VALUE.replace("%value%", value) for value in values]
     written |= {
         "sample": SAMPLE_OF_VECTOR,
+        "has_pieces": HAS_PIECES if shape.pieces else "true",
         "dependants": _dependants(shape),
         "neighbours": _neighbours(shape),
         "mark": ", ".join(f"entity.{quoted(name)}" for name in shape.provenance),

@@ -484,6 +484,7 @@ class FakeQueue:
             and self.forced.get(job.id, -1) >= job.fence,
             entity_type=str(entity.properties.get(self.shape.type, "")),
             is_in_pieces=job is not None and bool(job.pieces),
+            lacks_pieces=self.shape.pieces is not None and not entity.pieces,
         )
 
     # steps

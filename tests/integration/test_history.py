@@ -270,6 +270,24 @@ class TestDrainsAndCoverage:
         assert drains["run_id"].tolist() == ["run-1", "run-2"]
         assert coverage.to_dict("records") == [coverage_figures(report)]
 
+    def test_a_figure_that_was_called_otherwise_keeps_its_own_column(
+        self, instance: dg.DagsterInstance, archive: str
+    ) -> None:
+        drain_at(instance, NOON - DAY, "run-1", in_pieces=3)
+        export(instance, archive, TODAY - DAY)
+        kept, day = Archive.at(archive), (TODAY - DAY).date()
+        # As files from before texts went in pieces have it: these were cut.
+        former = kept.read("drains", day).rename(columns={"in_pieces": "truncated"})
+        kept.write("drains", day, former)
+        drain_at(instance, NOON, "run-2", in_pieces=2)
+        export(instance, archive, TODAY)
+
+        found = history.drains(instance=instance, archive=archive)
+
+        assert found["run_id"].tolist() == ["run-1", "run-2"]
+        assert found["truncated"].dropna().tolist() == [3]
+        assert found["in_pieces"].dropna().tolist() == [2]
+
     def test_they_outlive_the_event_log_too(
         self, instance: dg.DagsterInstance, archive: str
     ) -> None:

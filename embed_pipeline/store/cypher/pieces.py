@@ -11,6 +11,9 @@ transaction to look through needs seconds where an id needs none.
 
 from typing import Final, LiteralString
 
+HAS_PIECES: Final[LiteralString] = "EXISTS { (entity)<-[:FROM_DOCUMENT]-(:EmbedPiece) }"
+"""Whether an entity has any; a scan that counted them would read them all."""
+
 READ_PIECES: Final[LiteralString] = """
 CYPHER replan=skip
 UNWIND $keys AS key

@@ -21,7 +21,7 @@ WITH collect([entity, {key: entity.%key%, version: entity.%version%,
   dimensions: CASE WHEN sample IS NOT NULL THEN size(vector) END, sample: sample,
   vector_model: entity.%vector_model%, vector_hash: entity.%vector_hash%,
   vector_version: entity.%vector_version%, vector_print: entity.%vector_print%,
-  vector_at: entity.%vector_at%}]) AS page
+  vector_at: entity.%vector_at%, has_pieces: %has_pieces%}]) AS page
 UNWIND page AS row
 WITH row[0] AS entity, row[1] AS found
 WITH entity, found, entity.%type% AS type, entity {%text%} AS text

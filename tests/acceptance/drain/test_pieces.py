@@ -7,6 +7,7 @@ from typing import Any, LiteralString, TypeVar
 
 import pytest
 
+from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.pieces import HASHED_AS, Passage, Pieces
@@ -78,9 +79,9 @@ async def texts(queue: DrainUnderTest, uid: str = "ada") -> list[str]:
     return [row["piece"]["text"] for row in await queue.run(PARTS, uid=uid)]
 
 
-async def staged(queue: DrainUnderTest) -> int:
-    [row] = await queue.run("MATCH (p:EmbedPieceStaged) RETURN count(p) AS pieces")
-    return row["pieces"]
+async def staged(queue: DrainUnderTest) -> list[str]:
+    rows = await queue.run("MATCH (p:EmbedPieceStaged) RETURN p.text AS text ORDER BY text")
+    return [row["text"] for row in rows]
 
 
 async def test_m120_pieces_are_nodes_in_order_and_the_entity_has_their_mean(
@@ -180,6 +181,19 @@ async def test_m120_pieces_follow_a_new_version_and_go_with_the_entity(
     assert row["pieces"] == len(await texts(queue)) == 1
 
 
+async def test_m120_pieces_that_somebody_deleted_are_found_and_made_anew(
+    queue: DrainUnderTest,
+) -> None:
+    await embedded(queue, PARAGRAPHS)
+    assert (await queue.coverage())[Coverage.CURRENT] == 1
+    await queue.run("MATCH (piece:Chunk) DETACH DELETE piece")
+
+    assert (await queue.coverage())[Coverage.STALE] == 1
+    await queue.drained()
+
+    assert await texts(queue) == pieces_of(PARAGRAPHS)
+
+
 async def test_m120_a_bound_makes_larger_pieces_and_cuts_nothing() -> None:
     text = rendered(PARAGRAPHS)
 
@@ -266,7 +280,7 @@ async def test_m122_killed_at_any_point_no_entity_has_pieces_of_two_texts(
             [outcome] = await queue.jobs.complete([completion(again.lease, text)])
             assert outcome is CompletionOutcome.COMPLETED
         assert await texts(queue) == pieces_of(text)
-        assert await staged(queue) == 0
+        assert await staged(queue) == []
         former = text
     # A look, six parts, and the switch.
     assert steps > 6
@@ -282,7 +296,7 @@ async def test_m122_what_a_dead_worker_staged_is_found_by_nobody_and_removed(
     await store_pieces.stage_pieces(
         queue.queue.database, queue.config, completion(leased.lease, PARAGRAPHS)
     )
-    assert await staged(queue) == len(pieces_of(PARAGRAPHS))
+    assert await staged(queue) == sorted(pieces_of(PARAGRAPHS))
     [row] = await queue.run("MATCH (p:EmbedChunk|Chunk) RETURN count(p) AS pieces")
     assert row["pieces"] == 0
 
@@ -293,7 +307,7 @@ async def test_m122_what_a_dead_worker_staged_is_found_by_nobody_and_removed(
         queue.config,
         completion(leased.lease, [paragraph.upper() for paragraph in PARAGRAPHS]),
     )
-    assert await staged(queue) == len(pieces_of(PARAGRAPHS))
+    assert await staged(queue) == sorted(pieces_of(PARAGRAPHS))
     await Scan.begin(queue.queue.reconciler(MODEL)).go_on()
 
-    assert await staged(queue) == 0
+    assert await staged(queue) == []
