@@ -220,13 +220,13 @@ async def finish(
     live = wiring.queue_on(driver, settings_of(settings, alias.live))
     await _note(live, operator, f"finish: {other} removed, {alias.live} stays")
     if alias.takes:
-        await take_name(database, live.config, alias.takes)
+        await take_name(live, alias.takes)
         other = (await changing.has_taken(alias)).other or other
     own = settings_of(settings, other)
     with suppress(ApocMissingError):
         await wiring.trigger_on(driver, own).drop()
     queue = wiring.queue_on(driver, own)
-    removed = await remove_side(database, queue.config, is_own_queue=own.queue != settings.queue)
+    removed = await remove_side(queue, is_own_queue=own.queue != settings.queue)
     await changing.finished(other)
     return other, removed
 

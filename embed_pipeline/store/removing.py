@@ -1,10 +1,10 @@
 """Removes what a side of a cut-over leaves behind: jobs, index, vectors."""
 
-from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import alias as cypher
 from embed_pipeline.store.cypher.pieces import REMOVE_ALL
 from embed_pipeline.store.database import Database, fetch
 from embed_pipeline.store.naming import for_shape, name_for
+from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.schema.objects import (
     DROP_CONSTRAINT,
     DROP_INDEX,
@@ -15,7 +15,7 @@ from embed_pipeline.store.schema.objects import (
 )
 
 
-async def remove_side(database: Database, config: QueueConfig, *, is_own_queue: bool) -> int:
+async def remove_side(side: Queue, *, is_own_queue: bool) -> int:
     """Remove them in batches; says how many entities had a vector. May be repeated at any point.
 
     ``is_own_queue``: with everything of a queue that was made for the side.
@@ -23,7 +23,7 @@ async def remove_side(database: Database, config: QueueConfig, *, is_own_queue: 
     The order matters: a queue that is retired gives out no jobs, and a worker that still holds one
     is refused once it is deleted, so nobody writes a vector behind this.
     """
-    queue = config.queue
+    database, config, queue = side.database, side.config, side.config.queue
     await database.write(
         lambda tx: fetch(
             tx, cypher.RETIRE_QUEUE, queue=queue, reason="removed by a finished cut-over"

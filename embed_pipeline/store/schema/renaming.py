@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from embed_pipeline.domain.errors import SchemaError
-from embed_pipeline.store.config import QueueConfig
-from embed_pipeline.store.database import Database, Transaction, fetch
+from embed_pipeline.store.database import Transaction, fetch
+from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.schema.indexes import await_online, show
 from embed_pipeline.store.schema.objects import DROP_INDEX, entity_objects
 
 
-async def take_name(database: Database, config: QueueConfig, name: str) -> None:
+async def take_name(queue: Queue, name: str) -> None:
     """Let the vector index of a queue have a ``name``; an index that has it is dropped.
 
     One transaction drops both and makes the one: two cannot be on one property. Until it is filled,
@@ -18,6 +18,7 @@ async def take_name(database: Database, config: QueueConfig, name: str) -> None:
     Raises:
         SchemaError: the queue has no vector index.
     """
+    database, config = queue.database, queue.config
     wanted = replace(entity_objects(config.shape, config.queue)[-1], name=name)
     found = await show(database.driver, database.name)
     own = next((index for index in found if index.is_like(wanted)), None)

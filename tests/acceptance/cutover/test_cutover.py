@@ -282,6 +282,8 @@ async def test_m104_a_candidate_that_was_never_live_is_given_up_only_by_force(
     removed, entities = await cutover.finish(deployment.driver, deployment.settings, force=True)
 
     assert (removed, entities) == (alias.other, ENTITIES)
+    [kept] = await deployment.graph.run("MATCH (j:EmbedJob) RETURN count(j) AS jobs")
+    assert kept["jobs"] == ENTITIES
     left = await indexes_of(deployment)
     assert removed.index in before
     assert not [name for name in left if removed.queue in name or name == removed.index]
