@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.job import Job, JobFilter, JobStatus, NewJob
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
+    from embed_pipeline.domain.pieces import Pieces
     from embed_pipeline.domain.relations import Relations
     from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
     from embed_pipeline.embedding.own import PythonProvider
@@ -80,6 +81,7 @@ _HOMES = {
     ),
     "domain.lifecycle": ("EnqueueOutcome",),
     "domain.metrics": ("QueueMetrics",),
+    "domain.pieces": ("Pieces",),
     "domain.relations": ("Relations",),
     "domain.results": (
         "BulkReport",
@@ -119,6 +121,7 @@ __all__ = [
     "ModelMismatchError",
     "NewJob",
     "PermanentError",
+    "Pieces",
     "PythonProvider",
     "Queue",
     "QueueError",

@@ -15,6 +15,7 @@ from embed_pipeline import (
     JobFilter,
     JobStatus,
     NewJob,
+    Pieces,
     Queue,
     QueueError,
     TransitionRefusedError,
@@ -91,3 +92,24 @@ async def test_m132_a_changed_text_is_found_by_the_scan_in_memory(program: Progr
 def test_queues_in_memory_stand_where_a_queue_is_wanted() -> None:
     assert isinstance(InMemoryQueue(EMBEDDING), Queue)
     assert isinstance(InMemoryAsyncQueue(EMBEDDING), AsyncQueue)
+
+
+async def test_m121_in_memory_too_only_the_pieces_around_an_edit_are_made_anew() -> None:
+    shape = EntityShape(template="{body}", pieces=Pieces(tokens=16))
+    queue = InMemoryAsyncQueue(Embedding("openai", "text-embedding-3-small", 16, shape))
+    lines = [f"Line {number} tells of topic {number} and nothing else." for number in range(20)]
+    queue.put("ada", {"name": "ada", "body": "\n".join(lines)})
+    await queue.scan()
+    await queue.process_jobs()
+    before = queue.fake.entities["ada"].pieces
+    queue.put("ada", {"name": "ada", "body": "\n".join([*lines[:9], "Other.", *lines[10:]])})
+
+    await queue.scan()
+    await queue.process_jobs()
+
+    after = queue.fake.entities["ada"].pieces
+    known = {piece.text_hash for piece in before}
+    [job] = await queue.find_jobs(JobFilter())
+    new = [piece for piece in after if piece.text_hash not in known]
+    assert "".join(piece.text for piece in before) == "\n".join(lines)
+    assert 0 < len(new) <= 4 < len(after) == job.pieces
