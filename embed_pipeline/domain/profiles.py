@@ -1,7 +1,7 @@
 """What servers that speak OpenAI's protocol take in a request, as data.
 
-From their documentation and from issues about them; docs/providers.md says what was tried. What a
-profile says is the most that is sent, so one that is too careful costs requests, not jobs.
+None was called; docs/providers.md says what was tried. What a profile says is the most that is
+sent, so one that is too careful costs requests, not jobs.
 """
 
 from dataclasses import dataclass, replace
