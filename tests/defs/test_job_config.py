@@ -61,7 +61,7 @@ FIELDS = {
     "cutover_status": {},
     "cutover_go": {},
     "cutover_rollback": {},
-    "cutover_finish": {"grace_minutes": "Int", "force": "Bool"},
+    "cutover_finish": {"grace_minutes": "Int", "force": "Bool", "keep_index_name": "Bool"},
     "prune_old_runs": {"days": "Int", "dry_run": "Bool"},
 }
 """All that a run config can say: no Cypher, no address, no secret."""
