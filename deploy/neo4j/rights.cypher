@@ -10,7 +10,7 @@
 //    the label Entity and its properties if the settings name others; in backquotes (`Mein Film`)
 //    what is more than ASCII letters, digits and _.
 //    For another queue (EMBED_QUEUE=acme): another role, and "_acme" behind the labels of jobs, from
-//    EmbedJob to EmbedCancelled, and behind EmbedAudit. That user then sees no job of any other queue.
+//    EmbedJob to EmbedCancelled, and behind EmbedAudit, EmbedPiece and EmbedPieceStaged. That user then sees no job of any other queue.
 // 3. NEO4J_USERNAME and NEO4J_PASSWORD are those of the new user.
 //
 // A new server lets everybody run all procedures and functions, through the role PUBLIC. Take that
@@ -39,6 +39,18 @@ GRANT CREATE ON GRAPH neo4j NODES EmbedJob, EmbedLimiter, EmbedCoverage, EmbedAu
 GRANT DELETE ON GRAPH neo4j NODES EmbedJob, EmbedAudit TO embed_pipeline;
 GRANT SET LABEL EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled ON GRAPH neo4j TO embed_pipeline;
 GRANT REMOVE LABEL EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled ON GRAPH neo4j TO embed_pipeline;
+
+// Only with EMBED_PIECES=nodes: the pieces of texts, which the queue makes and removes, and where they belong.
+GRANT MATCH {*} ON GRAPH neo4j NODES EmbedPiece, EmbedPieceStaged, EmbedChunk TO embed_pipeline;
+GRANT MATCH {*} ON GRAPH neo4j RELATIONSHIPS FROM_DOCUMENT, NEXT_CHUNK TO embed_pipeline;
+GRANT CREATE ON GRAPH neo4j NODES EmbedPiece, EmbedPieceStaged, EmbedChunk, Chunk TO embed_pipeline;
+GRANT CREATE ON GRAPH neo4j RELATIONSHIPS FROM_DOCUMENT, NEXT_CHUNK TO embed_pipeline;
+GRANT SET PROPERTY {*} ON GRAPH neo4j NODES EmbedPiece, EmbedPieceStaged TO embed_pipeline;
+GRANT SET LABEL EmbedPiece, EmbedChunk, Chunk ON GRAPH neo4j TO embed_pipeline;
+GRANT REMOVE LABEL EmbedPieceStaged ON GRAPH neo4j TO embed_pipeline;
+GRANT DELETE ON GRAPH neo4j NODES EmbedPiece, EmbedPieceStaged TO embed_pipeline;
+GRANT DELETE ON GRAPH neo4j RELATIONSHIPS FROM_DOCUMENT, NEXT_CHUNK TO embed_pipeline;
+GRANT CREATE NEW RELATIONSHIP TYPE ON DATABASE neo4j TO embed_pipeline;
 
 GRANT EXECUTE PROCEDURE apoc.periodic.iterate, db.create.setNodeVectorProperty, db.index.vector.queryNodes, db.labels, dbms.components ON DBMS TO embed_pipeline;
 GRANT EXECUTE USER DEFINED FUNCTION apoc.version ON DBMS TO embed_pipeline;

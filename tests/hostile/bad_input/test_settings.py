@@ -59,6 +59,7 @@ CHOICES = {
     "EMBED_ENTITY_RELATIONS_DIRECTION": ("both", "out", "in"),
     "EMBED_PIECES": ("mean", "nodes"),
     "EMBED_CODE_SERVER": ("all", "drains"),
+    "EMBED_STANDBY": ("true", "false"),
     "EMBED_JOB_PRESET": ("development", "production", "high-reliability"),
 }
 NAMES = (

@@ -77,19 +77,38 @@ def test_the_procedures_and_functions_are_those_that_are_called() -> None:
 def test_the_labels_are_those_of_the_queue() -> None:
     used = set(re.findall(r":(Embed[A-Z]\w+)", STATEMENTS)) | {"EmbedSchema"}
     made = set(re.findall(r"MERGE \(\w+:(Embed\w+)", STATEMENTS))
-    deletes = {"EmbedJob": r"DETACH DELETE job\b", "EmbedAudit": r"\nDELETE audit\b"}
+    made |= set(re.findall(r":(Embed\w+)", "".join(re.findall(r"CREATE \(.*\)\n", STATEMENTS))))
+    deletes = {
+        "EmbedJob": r"DETACH DELETE job\b",
+        "EmbedAudit": r"\nDELETE audit\b",
+        "EmbedPiece": r"\nDETACH DELETE piece\b",
+        "EmbedPieceStaged": r"\nDETACH DELETE piece\b",
+    }
     deleted = {label for label, pattern in deletes.items() if re.search(pattern, STATEMENTS)}
 
     assert nodes("MATCH") == used
     assert nodes("CREATE ON") == made
     assert nodes("DELETE") == deleted
-    assert set(re.findall(r"DELETE (\w+)", STATEMENTS)) == {"job", "audit"}
+    relationships = {"next", "link"}
+    assert set(re.findall(r"DELETE (\w+)", STATEMENTS)) == {"job", "audit", "piece", *relationships}
 
 
 def test_the_labels_that_move_are_those_of_the_states() -> None:
     states = {f"Embed{status.capitalize()}" for status in JobStatus}
 
-    assert granted("SET LABEL") == granted("REMOVE LABEL") == states
+    assert granted("SET LABEL") == {*states, "EmbedPiece", "EmbedChunk", "Chunk"}
+    assert granted("REMOVE LABEL") == {*states, "EmbedPieceStaged"}
+
+
+def test_the_relationships_are_those_of_pieces() -> None:
+    pieces = {"FROM_DOCUMENT", "NEXT_CHUNK"}
+    made = set(re.findall(r"CREATE \(\w+\)-\[:(\w+)\]", STATEMENTS))
+
+    lines = [line for line in RIGHTS if " RELATIONSHIPS " in line]
+    named = [set(re.findall(r"\b[A-Z]+_[A-Z]+\b", line)) for line in lines]
+
+    assert made == pieces
+    assert named == [pieces] * 3
 
 
 def test_of_an_entity_only_vector_provenance_and_lock_can_be_written() -> None:
