@@ -45,7 +45,7 @@ ENOUGH: Final = 400
 SHORT: Final = 20
 """Pending jobs above which nothing is made, and below which something is, whatever the plan."""
 STUCK_AFTER: Final = PROBE_LASTS + timedelta(minutes=1)
-"""A drain that is killed while it asks whether the provider is back makes all others wait so long."""
+"""A drain that is killed while it asks whether the provider is back makes all others wait."""
 
 
 @dataclass(frozen=True, slots=True)
