@@ -21,9 +21,9 @@ notebooks: setup ## Open the analysts' notebooks on 127.0.0.1, with the data of 
 	@exec $(BIN)/jupyter-lab --ip=127.0.0.1 --LabApp.news_url=None \
 		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate notebooks
 
-# Two at once, each with a Neo4j of its own: most tests wait for something. A server that is given
+# Three at once, each with a Neo4j of its own: most tests wait for something. A server that is given
 # by NEO4J_TEST_URI can only be used by one.
-TEST_WORKERS = $(if $(NEO4J_TEST_URI),,-n 2 --dist loadfile --no-loadscope-reorder)
+TEST_WORKERS = $(if $(NEO4J_TEST_URI),,-n 3 --dist loadfile --no-loadscope-reorder)
 test: setup ## Run all tests against a real Neo4j
 	@$(BIN)/python -m pytest $(TEST_WORKERS)
 

@@ -18,9 +18,11 @@ from tests.support.queue_harness import Neo4jUnderTest
 OWN_PREFIXES = ("EMBED_", "EMBEDDING_", "NEO4J_", "OPENAI_", "DAGSTER_HOME")
 TEST_SERVER = "NEO4J_TEST_"
 SMALL = Memory(heap="512m", pagecache="64m")
-QUICK = ("-XX:TieredStopAtLevel=1",)
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
 """A server of the tests lives too short for the optimizing compiler to pay: start and 201 tests
-took 59 s of CPU instead of 90; a server that was warm already still took 42 for the tests alone."""
+took 59 s of CPU instead of 90; a server that was warm already still took 42 for the tests alone.
+Without that compiler Java reserves 48 MB for compiled code; half the suite fills it, and then
+queries fail with ``NoSuchMethodException: MethodHandle.linkToVirtual``."""
 LOCK_2026 = Path(__file__).with_name("neo4j-2026.lock.toml")
 
 

@@ -125,6 +125,7 @@ def test_a_drain_is_one_process_so_there_is_no_step_to_kill_apart_from_it(
     dagster.wait_until_completed(5)
 
 
+@pytest.mark.proof
 def test_m45_with_two_daemons_each_job_is_still_done_once(
     dagster: Deployment, second_daemon: Path
 ) -> None:

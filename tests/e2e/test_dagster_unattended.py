@@ -86,6 +86,7 @@ def test_a_graph_written_by_others_is_embedded_measured_and_checked(dagster: Dep
     assert [name for name, check in looked_at.items() if not check.passed] == []
 
 
+@pytest.mark.proof
 def test_an_idle_deployment_starts_no_drains_and_still_measures(dagster: Deployment) -> None:
     dagster.graph.load(5)
     dagster.wait_until_completed(5)

@@ -268,6 +268,7 @@ def test_m97_m98_dev_starts_everything_makes_sense_at_once_and_ctrl_c_stops_it(
     assert project.run("neo4j", "start").returncode == 0
 
 
+@pytest.mark.proof
 def test_dev_cleans_up_after_one_that_was_killed(project: Project, database: Driver) -> None:
     port = free_port()
     command = project.command("dev", "--port", str(port))

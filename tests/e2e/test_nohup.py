@@ -44,6 +44,7 @@ def started_for(home: Path) -> list[psutil.Process]:
     return [p for p in psutil.process_iter() if leftovers.marked_home(p.pid) == str(home.resolve())]
 
 
+@pytest.mark.proof
 def test_m88_a_drain_under_nohup_make_dev_survives_a_hang_up_and_a_stop_ends_it(
     folder: Path, neo4j_server: TestServer, graph: Graph
 ) -> None:

@@ -67,6 +67,7 @@ def completed_in(dagster: Machines, asset: str) -> int:
     return points[0].metadata["completed"] if points else 0
 
 
+@pytest.mark.proof
 def test_two_queues_in_one_dagster_have_their_own_drains_figures_and_pause(
     dagster: Machines, graph: Graph, project: Project
 ) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from embed_pipeline.devserver.backup import DUMP, MANIFEST
-from embed_pipeline.devserver.config import Memory
 from embed_pipeline.devserver.errors import LocalServerError
 from embed_pipeline.devserver.neo4j_server import Neo4jServer
 from embed_pipeline.devserver.ports import free_port
@@ -22,10 +21,9 @@ from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Connection, open_driver
+from tests.conftest import QUICK, SMALL
 from tests.support.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest
 
-SMALL = Memory(heap="512m", pagecache="64m")
-QUICK = ["-XX:TieredStopAtLevel=1"]
 ENTITIES = [f"entity-{number}" for number in range(20)]
 COMPLETED = JobStatus.COMPLETED
 

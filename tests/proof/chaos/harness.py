@@ -22,6 +22,7 @@ from embed_pipeline.operations import wiring
 from embed_pipeline.store import schema
 from embed_pipeline.store.connection import Connection, open_driver
 from embed_pipeline.store.queue import Queue
+from tests.conftest import QUICK
 from tests.proof.chaos import mutants
 from tests.proof.chaos.drain import settings_from
 from tests.proof.chaos.evidence import Evidence
@@ -71,7 +72,7 @@ async def run(size: Size, *, seed: int, folder: Path, mutant: str | None = None)
     storm = Storm(size, seed, log, Fleet(folder, log, mutant), Provider(random.Random(seed)))
     with ExitStack() as stack:
         # It lives too short for the optimizing compiler to pay, and is started often.
-        quick = ["-XX:TieredStopAtLevel=1", "-XX:-UseG1GC", "-XX:+UseSerialGC"]
+        quick = [*QUICK, "-XX:-UseG1GC", "-XX:+UseSerialGC"]
         memory = Memory(heap="768m", pagecache="128m")
         server = stack.enter_context(temporary_server(memory=memory, java_options=quick))
         stack.callback(_guard(server).kill)

@@ -8,10 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
-from embed_pipeline.devserver.config import Memory
 from embed_pipeline.devserver.temporary import temporary_server
 from embed_pipeline.store.connection import open_driver
-from tests.conftest import TestServer
+from tests.conftest import QUICK, SMALL, TestServer
 from tests.proof.clocks.stepped_clock import SteppedClock, step
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.drain_launcher import Drains, environment_for
@@ -28,12 +27,10 @@ def server_clock(tmp_path_factory: pytest.TempPathFactory) -> SteppedClock:
 @pytest.fixture(scope="session")
 def stepped_server(server_clock: SteppedClock) -> Iterator[TestServer]:
     """A Neo4j of its own: nobody else wants to live in its time."""
-    small = Memory(heap="512m", pagecache="64m")
-    quick = ["-XX:TieredStopAtLevel=1"]
     with ExitStack() as stack:
         # Only while it starts: everything else of this session lives in the right time.
         with patch.dict(os.environ, server_clock.environment):
-            server = stack.enter_context(temporary_server(memory=small, java_options=quick))
+            server = stack.enter_context(temporary_server(memory=SMALL, java_options=QUICK))
         yield TestServer(uri=server.uri, username=server.username, password=server.password)
 
 
