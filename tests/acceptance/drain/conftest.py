@@ -1,13 +1,21 @@
 """A queue with drains on it and a provider of its own, empty at the start of every test."""
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 
 import pytest
 
 from embed_pipeline.store.connection import open_driver
+from embed_pipeline.worker import engine
 from tests.conftest import TestServer
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.openai_server import OpenAIServer, openai_server
+
+
+@pytest.fixture(autouse=True)
+def _drains_look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for the limit looks every ten seconds; no test has to."""
+    monkeypatch.setattr(engine, "LOOK_AGAIN", timedelta(seconds=1) / 20)
 
 
 @pytest.fixture(scope="module")

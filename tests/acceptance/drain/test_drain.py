@@ -20,7 +20,7 @@ from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.embedding.tokens import prepare
 from embed_pipeline.testing.memory import FakeClock
-from embed_pipeline.worker import chores as recovery, engine, intake, processing
+from embed_pipeline.worker import chores as recovery, intake, processing
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import Ending
@@ -58,9 +58,8 @@ async def test_m66_a_backlog_of_20000_fits_into_one_window_of_the_default_limit(
 
 
 async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
-    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+    queue: DrainUnderTest,
 ) -> None:
-    monkeypatch.setattr(engine, "LOOK_AGAIN", SECOND / 20)
     queue.limits = RateLimits(requests=3, interval=timedelta(hours=1))
     queue.limiter_clock = clock = FakeClock()
     await queue.given(10)
@@ -166,9 +165,8 @@ async def test_a_429_holds_all_other_workers_too(queue: DrainUnderTest) -> None:
 
 
 async def test_a_drain_that_waits_for_the_provider_goes_on_when_the_pause_is_cleared(
-    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+    queue: DrainUnderTest,
 ) -> None:
-    monkeypatch.setattr(engine, "LOOK_AGAIN", SECOND / 20)
     await queue.given(1)
     answers: list[Response | None] = [
         failure(429, "slow down", "rate_limit_exceeded", **{"retry-after": "600"})

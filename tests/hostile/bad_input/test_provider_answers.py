@@ -13,7 +13,7 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.holds import LONGEST_HOLD
 from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.store.connection import open_driver
-from embed_pipeline.worker import processing
+from embed_pipeline.worker import engine, processing
 from embed_pipeline.worker.report import Ending
 from tests.conftest import TestServer
 from tests.support.drain_harness import DrainUnderTest
@@ -258,6 +258,7 @@ async def test_whatever_pause_a_provider_asks_for_no_drain_breaks_and_nobody_wai
 ) -> None:
     # Longer than the drain may take, or it would ask again.
     monkeypatch.setattr(processing, "UNNAMED_PAUSE", timedelta(minutes=5))
+    monkeypatch.setattr(engine, "LOOK_AGAIN", timedelta(seconds=1) / 20)
     headers = {"retry-after": asked}
     eleven.provider.answer_with = lambda _: failure(429, f"no: {CANARY}", None, **headers)
 
