@@ -163,7 +163,12 @@ def coverage_line(report: CoverageReport, now: datetime) -> str:
 
 def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]:
     """The same for machines; a scan of this command is as old as its reading of the queue."""
-    figures = {"percent": report.percent, "in_pieces": report.in_pieces, "at": report.at or now}
+    figures = {
+        "percent": report.percent,
+        "in_pieces": report.in_pieces,
+        "pieces": report.pieces,
+        "at": report.at or now,
+    }
     return {**report.summary, **figures}
 
 

@@ -76,6 +76,8 @@ class ReconcilePage:
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
     in_pieces: int = 0
     """Current, and too long for the model: embedded in pieces."""
+    pieces: int = 0
+    """Of the texts of those."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length."""
     oversized: int = 0
@@ -114,6 +116,8 @@ class CoverageReport:
     """Vectors on entities that are no longer current."""
     in_pieces: int = 0
     """Current, and too long for the model: embedded in pieces."""
+    pieces: int = 0
+    """Of the texts of those."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length; the rarest under ``OTHER_LENGTHS``."""
     oversized: int = 0
@@ -174,6 +178,7 @@ class CoverageReport:
             waiting=self.waiting + page.waiting,
             orphaned=self.orphaned + page.orphaned,
             in_pieces=self.in_pieces + page.in_pieces,
+            pieces=self.pieces + page.pieces,
             dimensions=_most(
                 Counter(self.dimensions) + Counter(page.dimensions), MOST_LENGTHS, OTHER_LENGTHS
             ),
@@ -213,6 +218,7 @@ class CoverageReport:
                 "waiting": self.waiting,
                 "orphaned": self.orphaned,
                 "in_pieces": self.in_pieces,
+                "pieces": self.pieces,
                 "dimensions": self.dimensions,
                 "oversized": self.oversized,
                 "oversized_names": self.oversized_names,
@@ -249,6 +255,7 @@ def _read(data: Any) -> CoverageReport:
         waiting=int(data["waiting"]),
         orphaned=int(data["orphaned"]),
         in_pieces=int(data.get("in_pieces", 0)),
+        pieces=int(data.get("pieces", 0)),
         dimensions={int(length): int(number) for length, number in data["dimensions"].items()},
         oversized=int(data["oversized"]),
         oversized_names=tuple(str(name) for name in data["oversized_names"]),

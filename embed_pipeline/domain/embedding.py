@@ -49,6 +49,11 @@ class PreparedText:
         """What is sent for it: each is an input of a request."""
         return self.pieces or (self,)
 
+    @property
+    def weights(self) -> list[int]:
+        """How much the vector of each input counts in that of the text."""
+        return [piece.tokens for piece in self.inputs]
+
 
 def inputs_of(texts: Iterable[PreparedText]) -> list[PreparedText]:
     """What is sent for these texts, in order."""
@@ -58,7 +63,7 @@ def inputs_of(texts: Iterable[PreparedText]) -> list[PreparedText]:
 def whole_vectors(vectors: Sequence[Vector], texts: Iterable[PreparedText]) -> list[Vector]:
     """One vector for each text, from those of ``inputs_of``."""
     left = iter(vectors)
-    return [mean_of([next(left) for _ in text.inputs]) for text in texts]
+    return [mean_of([next(left) for _ in text.inputs], text.weights) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ def coverage_figures(report: CoverageReport) -> dict[str, int | float]:
         **{f"entities_{kind.value}": report.counts[kind] for kind in Coverage},
         "entities_waiting": report.waiting,
         "entities_in_pieces": report.in_pieces,
+        "pieces": report.pieces,
         "entities_orphaned": report.orphaned,
         "entities_oversized": report.oversized,
         "entities_same_text": report.contents.same_text,

@@ -36,7 +36,7 @@ class EntityReading:
     embedded_at: int | None = None
     """When the vector was written, in epoch milliseconds."""
     entity_type: str = ""
-    is_in_pieces: bool = False
+    pieces: int = 0
     """Its text was too long to be embedded whole."""
     is_cut: bool = False
     """Only the beginning of its text was read."""

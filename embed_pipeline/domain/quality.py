@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 PAIRS: Final = 400
 """Edges of a sample, and as many pairs without one: the standard deviation is then 0.012."""
@@ -51,6 +51,10 @@ class Sample:
     texts: Sequence[str]
     edges: Sequence[Edge]
     non_edges: Sequence[Edge]
+    properties: Sequence[Mapping[str, Any]] = ()
+    """What the texts are made of."""
+    names: Sequence[str | None] = ()
+    """What the texts of neighbours call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class Quality:
     """Share of vectors that equal that of another text."""
     hub: float = 0.0
     """Share of entities whose nearest neighbour is one and the same."""
+    is_withheld: bool = False
+    """Edges are in the texts, and nobody could embed enough of them without."""
     drift: float | None = None
     """The smallest cosine of texts that were embedded again with their stored vectors."""
     at: datetime | None = None

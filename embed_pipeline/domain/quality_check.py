@@ -25,6 +25,12 @@ def follows_the_graph(quality: Quality | None) -> Verdict:
         )
         return Verdict(QUALITY, passed=None, message=message)
     auc, usual = quality.auc, quality.usual
+    if auc is None and quality.is_withheld:
+        message = (
+            "the edges are in the texts, and limit, budget or provider did not let enough of them "
+            "be embedded without: nothing can be said"
+        )
+        return Verdict(QUALITY, passed=True, message=message)
     if auc is None:
         message = f"fewer than {FEWEST} edges between embedded entities: nothing can be said"
         return Verdict(QUALITY, passed=True, message=message)

@@ -90,6 +90,11 @@ def relation_lines(read: Iterable[Any]) -> list[str]:
     ]
 
 
+def without_neighbour(read: Iterable[Any], name: str | None) -> list[Any]:
+    """The lines of a text, as the store reads them, that do not name this neighbour."""
+    return [line for line in read if str(line).partition(SEPARATOR)[2] != name]
+
+
 def relation_sentences(uid: str, read: Iterable[Any]) -> list[str]:
     """The same with both ends, for whoever reads them apart from the text: ``Bob knows Ada``."""
     return [

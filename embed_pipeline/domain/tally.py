@@ -35,6 +35,7 @@ class Tally:
     wanted: Counter[Coverage] = field(default_factory=Counter)
     tokens: list[int] = field(default_factory=list)
     in_pieces: int = 0
+    pieces: int = 0
     oversized: int = 0
     oversized_names: list[str] = field(default_factory=list)
     contents: Contents = field(default_factory=Contents)
@@ -49,7 +50,8 @@ class Tally:
             self.dimensions[reading.dimensions] += 1
         if found is Coverage.CURRENT:
             is_completed = reading.job_status is JobStatus.COMPLETED
-            self.in_pieces += is_completed and reading.is_in_pieces
+            self.in_pieces += is_completed and reading.pieces > 0
+            self.pieces += reading.pieces if is_completed else 0
         elif found in _WAITED_FOR:
             self.waiting += reading.job_status in _LIVE
         if reading.unfit is not None:
@@ -107,6 +109,7 @@ class Tally:
             enqueued=enqueued,
             rows=dict(self.rows),
             in_pieces=self.in_pieces,
+            pieces=self.pieces,
             dimensions=dict(self.dimensions),
             oversized=self.oversized,
             oversized_names=tuple(self.oversized_names),

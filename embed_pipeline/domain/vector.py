@@ -8,6 +8,7 @@ of the provider to the statement that writes them: 2,048 of 3,072 dimensions are
 from array import array
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from operator import mul
 from typing import Final, NewType, cast
 
 Vector = NewType("Vector", bytes)
@@ -44,11 +45,15 @@ def numbers_of(vector: Vector) -> list[float]:
     return cast("list[float]", memoryview(vector).cast("f").tolist())
 
 
-def mean_of(vectors: Sequence[Vector]) -> Vector:
-    """The vector of a text in pieces: the mean of theirs, of length 1; of one piece its own."""
+def mean_of(vectors: Sequence[Vector], weights: Sequence[int]) -> Vector:
+    """The vector of a text in pieces: the mean of theirs, of length 1; of one piece its own.
+
+    Each weighs as many tokens as it has: three words at the end say less than a page.
+    """
     if len(vectors) == 1:
         return vectors[0]
-    sums = [sum(numbers) for numbers in zip(*map(numbers_of, vectors), strict=True)]
+    numbers = map(numbers_of, vectors)
+    sums = [sum(map(mul, row, weights)) for row in zip(*numbers, strict=True)]
     norm = sum(number * number for number in sums) ** 0.5
     return vector_of(number / norm if norm else 0.0 for number in sums)
 

@@ -137,8 +137,8 @@ async def gates(
     ]
     if is_thorough:
         live = settings_of(settings, alias.live)
-        sides = wiring.queue_on(driver, live), queue
-        found.append(quality_gate(*await grade_sides(*sides, live)))
+        compared = await grade_sides(wiring.queue_on(driver, live), queue, (live, own))
+        found.append(quality_gate(*compared))
     if is_thorough and problem is None and (questions := read_questions()):
         found.append(await ask_both(driver, settings, alias, questions))
     return found

@@ -23,16 +23,18 @@ def auc_of(positive: Sequence[float] | Matrix, negative: Sequence[float] | Matri
     return Auc(value, max(0.0, value - margin), min(1.0, value + margin), len(high))
 
 
-def measure(model: str, sample: Sample) -> Quality:
-    """Judge a sample of vectors by its edges."""
-    vectors, edges, non_edges = sample.vectors, sample.edges, sample.non_edges
+def measure(model: str, sample: Sample, probed: Sample | None = None) -> Quality:
+    """Judge a sample of vectors by its edges; by those of ``probed`` if they are in the texts."""
+    vectors = sample.vectors
+    pairs = probed or sample
+    edges, non_edges = pairs.edges, pairs.non_edges
     if len(edges) < FEWEST or len(non_edges) < FEWEST:
         return Quality(model, None, vectors=len(vectors))
     matrix = np.asarray(vectors, dtype=float)
     lengths = np.linalg.norm(matrix, axis=1)
     units = _units(vectors)
-    near, far = _cosines(units, edges), _cosines(units, non_edges)
-    words = [frozenset(re.findall(r"\w+", text.casefold())) for text in sample.texts]
+    near, far = cosines_of(pairs.vectors, edges), cosines_of(pairs.vectors, non_edges)
+    words = [frozenset(re.findall(r"\w+", text.casefold())) for text in pairs.texts]
     by_type: dict[str, list[float]] = {}
     for edge, cosine in zip(edges, near, strict=True):
         by_type.setdefault(edge.type, []).append(cosine)
@@ -52,6 +54,13 @@ def measure(model: str, sample: Sample) -> Quality:
         duplicates=duplicates,
         hub=hub,
     )
+
+
+def moved(
+    stored: Sequence[float], *, away: Sequence[float], towards: Sequence[float]
+) -> list[float]:
+    """A stored vector, less what tells two texts apart: its damage, if it has any, stays."""
+    return (np.asarray(stored) + np.asarray(towards) - np.asarray(away)).tolist()
 
 
 def cosines_of(vectors: Sequence[Sequence[float]], pairs: Sequence[Edge]) -> list[float]:

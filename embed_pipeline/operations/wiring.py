@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from embed_pipeline.domain.audit import Operator
+from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.ports import Embedder, JobStore
@@ -259,9 +260,7 @@ def drain_on(
     say: Say = lambda _: None,
 ) -> Drain:
     """Put a drain together, which has not begun; ``open_store`` is for its heartbeat."""
-    from embed_pipeline.embedding.tokens import piece_splitter  # only where it is wanted
-
-    shape, most = settings.entity_shape, embedder.limits.tokens_per_input
+    shape = settings.entity_shape
     parts = Parts(
         store=queue.jobs,
         open_store=open_store,
@@ -271,10 +270,22 @@ def drain_on(
         embedder=embedder,
         render=render_for(shape),
         recipe=recipe_of(shape),
-        prepare=piece_splitter(shape.pieces, max_tokens=most),
+        prepare=_piece_splitter(settings, embedder),
         fault_of=fault_of,
         release_owner=queue.admin.release_owner,
         price=settings.price,
         trace=partial(drain_trace, queue=settings.queue),
     )
     return Drain(parts, owner=owner, options=options, stop=stop, say=say)
+
+
+def text_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText]:
+    """Prepare a text as a drain does, so that it gets the same vector."""
+    return _piece_splitter(settings, embedder) or embedder.prepare
+
+
+def _piece_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText] | None:
+    from embed_pipeline.embedding.tokens import piece_splitter  # only where it is wanted
+
+    most = embedder.limits.tokens_per_input
+    return piece_splitter(settings.entity_shape.pieces, max_tokens=most)

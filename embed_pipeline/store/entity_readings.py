@@ -87,7 +87,7 @@ def _reading(
         is_wanted_anew=_is_wanted_anew(known),
         embedded_at=whole_number(record["vector_at"]),
         entity_type="" if type_ is None else str(type_),
-        is_in_pieces=bool(known.get("pieces")),
+        pieces=known.get("pieces") or 0,
         is_cut=record["size"] > LONGEST_TEXT,
         lacks_pieces=not record["has_pieces"],
     )

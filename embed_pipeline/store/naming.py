@@ -85,6 +85,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
         "has_pieces": HAS_PIECES if shape.pieces else "true",
         "dependants": _dependants(shape),
         "neighbours": _neighbours(shape),
+        "named": f"left(coalesce({_names(shape, 'entity')}), {LONGEST_PART})",
         "mark": ", ".join(f"entity.{quoted(name)}" for name in shape.provenance),
         "text": ", ".join(projected),
         "size": " + ".join(SIZE_OF_VALUE.replace("%value%", value) for value in values),
@@ -108,11 +109,16 @@ def _dependants(shape: EntityShape) -> str:
     return f"{start}[relation{f':{types}' if types else ''}]{end}"
 
 
+def _names(shape: EntityShape, node: str) -> str:
+    """What a neighbour may be called, in order."""
+    names = shape.relations.names or (shape.key,)
+    return ", ".join(f"toStringOrNull({node}.{quoted(name)})" for name in names)
+
+
 def _neighbours(shape: EntityShape) -> LiteralString:
     """The lists of neighbours of an entity, one for each direction; ``{relations}`` in a text."""
     relations = shape.relations
     types = "|".join(map(quoted, relations.types))
-    names = [f"toStringOrNull(other.{quoted(name)})" for name in relations.names or (shape.key,)]
     written = {
         "types": f":{types}" if types else "",
         "word": quoted(relations.word),
@@ -120,7 +126,7 @@ def _neighbours(shape: EntityShape) -> LiteralString:
         "label": quoted(shape.label),
         "key": quoted(shape.key),
         "order": quoted(shape.order or ""),
-        "names": ", ".join(names),
+        "names": _names(shape, "other"),
         "most": str(relations.most),
         "furthest": str(FURTHEST),
         "longest": str(LONGEST_PART),

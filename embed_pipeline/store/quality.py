@@ -108,6 +108,8 @@ def _sample(queue: Queue, pairs: _Pairs, rows: Sequence[Row]) -> Sample:
         [render(row["text"]) for row in rows],
         edges,
         non_edges,
+        [row["text"] for row in rows],
+        [row["name"] for row in rows],
     )
 
 

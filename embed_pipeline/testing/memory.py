@@ -483,7 +483,7 @@ class FakeQueue:
             and job.status is JobStatus.COMPLETED
             and self.forced.get(job.id, -1) >= job.fence,
             entity_type=str(entity.properties.get(self.shape.type, "")),
-            is_in_pieces=job is not None and bool(job.pieces),
+            pieces=(job.pieces or 0) if job else 0,
             lacks_pieces=self.shape.pieces is not None and not entity.pieces,
         )
 

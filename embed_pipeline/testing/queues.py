@@ -158,7 +158,7 @@ class InMemoryOperations(Operations):
         """The nearest entities; mock vectors know equal texts and nothing else."""
         embedder, render = self._embedder(), render_for(self.fake.shape)
         asked = embedder.prepare(text)
-        question = mean_of((await embedder.embed(asked.inputs)).vectors)
+        question = mean_of((await embedder.embed(asked.inputs)).vectors, asked.weights)
         hits = [
             Hit(uid, None, _score(question, entity.vector), render(entity.properties))
             for uid, entity in self.fake.entities.items()

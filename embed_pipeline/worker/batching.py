@@ -56,7 +56,7 @@ class Item:
                 for piece, digest in hashed
             )
             vectors = [passage.vector for passage in passages]
-        mean = whole_vector(vectors)
+        mean = whole_vector(vectors, whole)
         if isinstance(mean, EmbeddingError):
             return mean
         return Completion(
@@ -122,9 +122,9 @@ def whole_answers(
     return whole
 
 
-def whole_vector(vectors: Sequence[Vector]) -> Vector | EmbeddingError:
+def whole_vector(vectors: Sequence[Vector], text: PreparedText) -> Vector | EmbeddingError:
     """The vector of a text from those of its pieces: their mean, which may be none."""
-    mean = mean_of(vectors)
+    mean = mean_of(vectors, text.weights)
     if can_be_found(mean):
         return mean
     return TransientError("the vectors of the pieces of the text add up to nothing")
@@ -140,8 +140,8 @@ def whole_or_raise(
     """
     answers = judge_answer(vectors, expected=len(inputs_of(texts)), dimensions=dimensions)
     whole: list[Vector] = []
-    for answer in whole_answers(answers, texts):
-        vector = answer if isinstance(answer, EmbeddingError) else whole_vector(answer)
+    for answer, text in zip(whole_answers(answers, texts), texts, strict=True):
+        vector = answer if isinstance(answer, EmbeddingError) else whole_vector(answer, text)
         if isinstance(vector, EmbeddingError):
             raise vector
         whole.append(vector)

@@ -177,3 +177,4 @@ async def test_m119_a_scan_tells_how_many_texts_are_in_pieces(queue: Any) -> Non
 
     assert page.coverage[Coverage.CURRENT] == 2
     assert page.in_pieces == 1
+    assert page.pieces == 3

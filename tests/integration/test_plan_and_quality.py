@@ -1,24 +1,29 @@
 """Plan and quality on a real graph: what is counted is what is charged, and samples are fair."""
 
 import json
+import random
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from starlette.responses import JSONResponse, Response
 
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.prices import Price
+from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.embedding.tokens import prepare
 from embed_pipeline.operations import planning
 from embed_pipeline.operations.following import settings_for_model
+from embed_pipeline.operations.grading import grade
 from embed_pipeline.operations.measuring import measure
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.plans import last_plan, save_plan
 from embed_pipeline.store.quality import last_quality, sample_edges, save_quality
 from tests.acceptance.drain.conftest import provider, queue, running_provider
 from tests.support.drain_harness import DrainUnderTest
-from tests.support.openai_server import vectors
+from tests.support.openai_server import KEY, vectors
 from tests.support.queue_harness import MODEL, pages_of
 
 __all__ = ("provider", "queue", "running_provider")
@@ -169,3 +174,91 @@ async def test_m111_edges_and_pairs_of_the_same_degrees_are_sampled_and_kept(
     assert kept is not None
     assert (kept.auc, kept.types) == (found.auc, found.types)
     assert kept.earlier == (found.auc.value, found.auc.value)
+
+
+PAIRED = "{name}: {observations}\n{relations}"
+
+
+def by_words(text: str) -> list[float]:
+    """Texts that share words are near each other."""
+    words = set(re.findall(r"\w+", text))
+    dice = [random.Random(word) for word in sorted(words)]
+    return [sum(die.gauss(0, 1) for die in dice) for _ in range(64)]
+
+
+async def given_pairs(queue: DrainUnderTest, topic: str) -> DrainUnderTest:
+    """Sixty pairs of entities that name each other; what else they say is ``topic``."""
+    queue.provider.answer_with = lambda body: vectors(body, of_text=by_words)
+    await queue.run(
+        """
+        UNWIND range(0, 59) AS n
+        CREATE (:Entity {name: 'a' + n, observations: [replace($topic, '?', 'a') + n]})
+          -[:NEAR]->(:Entity {name: 'b' + n, observations: [replace($topic, '?', 'b') + n]})
+        """,
+        topic=topic,
+    )
+    related = replace(queue, shape=EntityShape(template=PAIRED))
+    for way, text in (("a", "near b"), ("b", "near")):
+        for n in range(60):
+            said = f"{way}{n}: {topic.replace('?', way)}{n}\n"
+            said += f"near b{n}" if way == "a" else f"a{n} {text}"
+            await queue.run(
+                "MATCH (e:Entity {name: $name}) SET e.embedding = $vector,"
+                " e.embedding_model = $model, e.embedding_hash = e.name",
+                name=f"{way}{n}",
+                vector=by_words(said),
+                model=MODEL,
+            )
+    return related
+
+
+def related_settings(queue: DrainUnderTest, **given: Any) -> Settings:
+    return settings_for(
+        OPENAI_BASE_URL=queue.provider.base_url,
+        OPENAI_API_KEY=KEY,
+        EMBEDDING_DIMENSIONS=64,
+        EMBED_ENTITY_TEMPLATE=PAIRED,
+        **given,
+    )
+
+
+async def test_m111_an_edge_that_is_in_the_texts_is_left_out_of_them(
+    queue: DrainUnderTest,
+) -> None:
+    # What the two of a pair say has nothing in common but their names.
+    related = await given_pairs(queue, "only?")
+
+    stored = measure(MODEL, await sample_edges(related.queue, MODEL))
+    found = await grade(related.queue, related_settings(related))
+
+    assert stored.auc is not None
+    assert found.auc is not None
+    assert stored.auc.value > 0.95
+    assert found.auc.value < 0.7
+    assert (found.words or 0.0) < 0.7 < (stored.words or 0.0)
+    assert (found.auc.edges, found.vectors) == (60, 120)
+
+
+async def test_m112_damage_of_stored_vectors_is_seen_through_the_edges_that_are_left_out(
+    queue: DrainUnderTest,
+) -> None:
+    related = await given_pairs(queue, "topic")
+    good = await grade(related.queue, related_settings(related))
+    await queue.run(
+        """
+        MATCH (e:Entity) WITH e ORDER BY left(e.name, 1), toInteger(substring(e.name, 1))
+        WITH collect(e) AS all, collect(e.embedding) AS vectors
+        UNWIND range(0, 59) AS n
+        WITH all[n] AS entity, vectors[(n + 1) % 60] AS vector SET entity.embedding = vector
+        """
+    )
+
+    swapped = await grade(related.queue, related_settings(related))
+    withheld = await grade(related.queue, related_settings(related, EMBED_BUDGET_TOKENS_PER_DAY=1))
+
+    assert good.auc is not None
+    assert swapped.auc is not None
+    assert good.auc.value > 0.95
+    assert swapped.auc.value < 0.7
+    assert (withheld.auc, withheld.is_withheld) == (None, True)
+    assert "limit, budget or provider" in follows_the_graph(withheld).message

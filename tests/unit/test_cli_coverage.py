@@ -73,6 +73,7 @@ def test_machines_get_all_figures() -> None:
         "waiting": 0,
         "orphaned": 0,
         "in_pieces": 0,
+        "pieces": 0,
         "percent": 75.0,
         "at": NOW,
     }

@@ -63,7 +63,7 @@ NO_VECTOR = reading(
 
 def test_a_report_is_the_sum_of_its_pages() -> None:
     waiting = reading(job_status=JobStatus.PENDING)
-    first = page((reading(is_in_pieces=True), CURRENT), (waiting, STALE), orphaned=2)
+    first = page((reading(pieces=3), CURRENT), (waiting, STALE), orphaned=2)
     second = page((reading(), CURRENT), (NO_VECTOR, MISSING), orphaned=1)
 
     report = report_of(first, second)
@@ -74,7 +74,8 @@ def test_a_report_is_the_sum_of_its_pages() -> None:
         STALE: 1,
         MISSING: 1,
     }
-    assert (report.waiting, report.orphaned, report.in_pieces) == (1, 3, 1)
+    assert (report.waiting, report.orphaned) == (1, 3)
+    assert (report.in_pieces, report.pieces) == (1, 3)
     assert report.dimensions == {4: 3}
     assert report.rows[CoverageKey("person", MODEL, CURRENT)] == 2
     assert report.percent == 50.0
@@ -167,7 +168,7 @@ def test_empty_texts_and_kept_vectors_of_others_are_not_waited_for() -> None:
 @pytest.mark.parametrize("at", [None, NOW])
 def test_a_report_survives_being_written_down(at: datetime | None) -> None:
     unfit = (reading(unfit=Unfit.VERSION), Coverage.UNEMBEDDABLE)
-    pages = page((reading(is_in_pieces=True), CURRENT), (NO_VECTOR, MISSING), unfit, orphaned=1)
+    pages = page((reading(pieces=3), CURRENT), (NO_VECTOR, MISSING), unfit, orphaned=1)
     report = replace(report_of(pages), at=at, keeps_foreign=True)
 
     assert CoverageReport.from_json(report.to_json()) == report

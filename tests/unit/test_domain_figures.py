@@ -123,7 +123,13 @@ def test_what_was_charged_keeps_its_price() -> None:
 def test_every_kind_of_coverage_is_in_it() -> None:
     counts = {kind: number for number, kind in enumerate(Coverage, start=1)}
     report = CoverageReport(
-        "m", entities=sum(counts.values()), counts=counts, waiting=7, in_pieces=8, orphaned=9
+        "m",
+        entities=sum(counts.values()),
+        counts=counts,
+        waiting=7,
+        in_pieces=8,
+        pieces=80,
+        orphaned=9,
     )
 
     figures = coverage_figures(report)
@@ -133,6 +139,7 @@ def test_every_kind_of_coverage_is_in_it() -> None:
     assert figures["entities"] == report.entities
     assert figures["entities_waiting"] == 7
     assert figures["entities_in_pieces"] == 8
+    assert figures["pieces"] == 80
     assert figures["entities_orphaned"] == 9
 
 

@@ -11,6 +11,7 @@ from embed_pipeline.domain.vector import (
     Vector,
     can_be_found,
     dimensions_of,
+    mean_of,
     numbers_of,
     vector_of,
 )
@@ -59,3 +60,12 @@ def test_the_bytes_in_flight_are_bounded_whatever_the_dimensions(dimensions: int
 
 def test_requests_are_as_large_as_the_provider_allows_up_to_3072_dimensions() -> None:
     assert RequestLimits.for_dimensions(3_072).inputs == 2_048
+
+
+def test_m119_a_piece_weighs_as_many_tokens_as_it_has() -> None:
+    page, three_words = vector_of([1.0, 0.0]), vector_of([0.0, 1.0])
+
+    mean = mean_of([page, three_words], [400, 300])
+
+    assert numbers_of(mean) == pytest.approx([0.8, 0.6])
+    assert mean_of([three_words], [3]) == three_words

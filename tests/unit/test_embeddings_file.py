@@ -64,6 +64,8 @@ def test_the_example_has_two_labels_of_the_sample_graph(folder: Path) -> None:
     assert (entities.queue, entities.entity_shape) == ("default", EntityShape())
     assert (people.entity_shape.label, people.provider.value) == ("Person", "local-fast")
     assert people.entity_shape.vector != entities.entity_shape.vector
+    assert people.entity_shape.has_relations
+    assert people.entity_shape.relations.direction == "out"
 
 
 def test_each_entry_is_an_embedding_and_the_variables_say_the_rest(

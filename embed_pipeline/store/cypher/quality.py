@@ -32,7 +32,7 @@ MATCH (entity) WHERE elementId(entity) IN $ids AND entity.%vector% IS NOT NULL
 WITH entity, entity {%text%} AS text
 WITH entity, text, %size% AS size
 RETURN elementId(entity) AS id, entity.%vector% AS vector, entity.%vector_hash% AS hash,
-  %readable% AS text
+  %readable% AS text, %named% AS name
 """
 
 READ_TEXTS: Final[LiteralString] = """

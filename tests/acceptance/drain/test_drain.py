@@ -597,7 +597,11 @@ async def test_m119_of_a_long_text_nothing_is_lost_and_the_mean_is_stored(
     pieces = [text for text in request["input"] if "short" not in text]
     assert len(pieces) > 5
     assert "".join(pieces) == f"Name: long\nType: test\nObservations:\n- {LONG_TEXT}"
-    sums = [sum(numbers) for numbers in zip(*map(by_length, pieces), strict=True)]
+    weighed = [
+        [number * prepare(piece, max_tokens=8191).tokens for number in by_length(piece)]
+        for piece in pieces
+    ]
+    sums = [sum(numbers) for numbers in zip(*weighed, strict=True)]
     norm = sum(number**2 for number in sums) ** 0.5
     assert await queue.vector("long") == pytest.approx([n / norm for n in sums], abs=1e-5)
     job = await queue.job("long")

@@ -97,7 +97,8 @@ async def test_m120_pieces_are_nodes_in_order_and_the_entity_has_their_mean(
     assert [piece["index"] for piece in found] == list(range(len(found)))
     assert [row["next"] for row in rows] == [[n] for n in range(1, len(rows))] + [[]]
     assert [piece["embedding"] for piece in found] == [of_text(piece["text"]) for piece in found]
-    mean = mean_of([vector_of(piece["embedding"]) for piece in found])
+    weights = prepare_in_pieces(text, PIECES, max_tokens=8191).weights
+    mean = mean_of([vector_of(piece["embedding"]) for piece in found], weights)
     assert await queue.vector("ada") == list(memoryview(mean).cast("f"))
     assert (await queue.job("ada")).pieces == len(found) > 10
 
@@ -235,7 +236,7 @@ def completion(lease: Lease, paragraphs: Sequence[str]) -> Completion:
         )
         for piece in prepared.inputs
     )
-    mean = mean_of([passage.vector for passage in passages])
+    mean = mean_of([passage.vector for passage in passages], prepared.weights)
     digest = text_hash(text, recipe=recipe_of(SHAPE))
     return Completion(lease, mean, digest, pieces=len(passages), passages=passages)
 
