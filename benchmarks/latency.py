@@ -144,8 +144,8 @@ def draw(waits: Mapping[str, Sequence[float]]) -> None:
         axes.plot(seconds, [place] * len(seconds), "o", alpha=0.6, color="tab:blue")
         middle = [statistics.median(seconds)] * 2
         axes.plot(middle, [place - 0.25, place + 0.25], color="tab:blue")
-        goal = [GOALS[mode].most] * 2
-        axes.plot(goal, [place - 0.25, place + 0.25], color="tab:red", linestyle=":")
+        goal = GOALS[mode].most or 0.0
+        axes.plot([goal] * 2, [place - 0.25, place + 0.25], color="tab:red", linestyle=":")
     axes.set(xscale="log", xlabel="seconds; line: median, dotted: goal")
     axes.set_yticks(range(len(waits)), list(waits))
     axes.xaxis.set_major_formatter("{x:g}")
