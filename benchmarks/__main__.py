@@ -18,6 +18,7 @@ from typing import Final
 from benchmarks import (
     commands,
     deployed,
+    instead,
     limit,
     long_texts,
     machine,
@@ -77,6 +78,7 @@ def _parts(
     pid = server.status().pid or 0
     return {
         "requirements": lambda: requirements.lines(connection, plan),
+        "instead": lambda: instead.lines(connection, plan),
         "peers": lambda: peers.lines(connection, plan),
         "drains": lambda: _drains(connection, pid, plan, write_costs=write_costs),
         "limit": lambda: limit.lines(connection, plan),

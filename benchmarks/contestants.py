@@ -11,7 +11,7 @@ from neo4j import AsyncManagedTransaction
 
 from benchmarks.site import BATCH, MODEL, PoolEmbedder, Site, opened
 from embed_pipeline.domain.entity import EntityShape
-from embed_pipeline.domain.ports import JobStore
+from embed_pipeline.domain.ports import Embedder, JobStore
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.text import memento_text, recipe_of, render_for, text_hash
@@ -85,7 +85,11 @@ async def _one_after_the_other(site: Site, owner: str) -> int:
 
 
 async def drain(
-    site: Site, owner: str, latency: timedelta = timedelta(0), inputs: int = BATCH
+    site: Site,
+    owner: str,
+    latency: timedelta = timedelta(0),
+    inputs: int = BATCH,
+    embedder: Embedder | None = None,
 ) -> int:
     """A whole drain: reads, renders and counts texts, looks for known vectors, asks the limit."""
     shape = EntityShape()
@@ -95,7 +99,7 @@ async def drain(
         limiter=site.queue.limiter(UNLIMITED),
         switch=site.queue.switch,
         counters=site.queue.admin,
-        embedder=PoolEmbedder(latency=latency),
+        embedder=embedder or PoolEmbedder(latency=latency),
         render=render_for(shape),
         recipe=recipe_of(shape),
     )

@@ -1,7 +1,6 @@
 """Items 5 to 7: a whole deployment, at rest and at work."""
 
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -10,18 +9,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, LiteralString
+from typing import Final
 
 import psutil
 
+from benchmarks import latency
 from benchmarks.contestants import write
 from benchmarks.crew import hired
+from benchmarks.latency import LATENCY, SETTINGS
 from benchmarks.plan import Plan
 from benchmarks.provider import running_provider
-from benchmarks.site import DIMENSIONS, MODEL, Site, on_site, pool
+from benchmarks.site import Site, on_site
 from benchmarks.table import Line, at_most, per_second
 from embed_pipeline.defs.runs import DRAIN_JOB
-from embed_pipeline.domain.job import NewJob
 from embed_pipeline.store.connection import Connection
 from tests.conftest import TestServer
 from tests.proof.soak.sampling import rows_of, size
@@ -32,17 +32,10 @@ from tests.support.dagster_deployment import (
     processes_of,
     worker_pid,
 )
-from tests.support.dagster_graphql import Run
 from tests.support.project import ROOT, make_project
 
-LATENCY: Final = 0.05
 IDLE_SECONDS: Final = 60
 """That a deployment is watched doing nothing."""
-WAITS: Final = 5
-"""Entities whose way to the search is timed."""
-WAITS_ON_STANDBY: Final = 7
-SILENCE: Final = 13
-"""Seconds after which a drain looks as seldom as it ever does."""
 JOBS: Final = 100_000
 JOBS_OF_LIMIT: Final = 12_000
 """Vectors written without a queue to the same graph, to compare."""
@@ -51,24 +44,14 @@ MEBIBYTE: Final = 2**20
 DAY: Final = 86_400
 FLAT: Final = at_most(1.2)
 SOME_TICKS: Final = 10
-SETTINGS: Final = {
-    "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
-    "EMBEDDING_MODEL": MODEL,
-    "EMBEDDING_RATE_LIMIT_TOKENS": "100000",
-    # As in production: the tests let ticks come sooner.
-    "EMBED_JOB_RECOVERY_INTERVAL": "60000",
-    "EMBED_METRICS_INTERVAL": "60000",
-    "EMBED_RECONCILE_INTERVAL": "60000",
-}
 NEEDED: Final = {"EMBED_JOB_RETENTION_DAYS": "14", "EMBEDDING_PROVIDER": "mock"}
 """What the code location needs to load without a warning."""
-NEAREST: Final[LiteralString] = """
-CALL db.index.vector.queryNodes('entity_embeddings', 5, $vector) YIELD node
-WHERE node.name = $uid RETURN node.name AS uid
-"""
-CREATE_ENTITY: Final[LiteralString] = """
-CREATE (:Entity {name: $uid, entityType: 'thing', observations: '["new"]', version: 1})
-"""
+AT_REST: Final = {
+    "dagster": "processor seconds of all processes of Dagster",
+    "ticks": "ticks of sensors and schedules",
+    "queries": "transactions of Neo4j",
+}
+GOALS: Final = {"dagster": at_most(5), "ticks": at_most(16), "queries": at_most(10)}
 
 
 def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
@@ -83,9 +66,12 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
     ):
         dagster.wait_until_idle()
         yield from _at_rest(dagster, neo4j_pid)
-        yield from _waits(connection, dagster)
+        waits = latency.without_standby(connection, dagster)
         yield from _ticks_and_runs(dagster)
-        yield from _standing_by(connection, dagster)
+        waits[latency.ON_STANDBY], cost = latency.on_standby(connection, dagster)
+        yield from latency.lines(waits)
+        yield latency.cost_line(cost)
+        latency.draw(waits)
         yield from _all_at_once(connection, dagster)
 
 
@@ -115,11 +101,11 @@ def _at_rest(dagster: Deployment, neo4j_pid: int) -> Iterator[Line]:
     used = {name: after[name] - before[name] for name in before}
     share = 60 / IDLE_SECONDS
     per_day = DAY / IDLE_SECONDS
+    for name, what in AT_REST.items():
+        each = used[name] * share
+        yield Line(6, f"at rest, in a minute: {what}", f"{each:.1f}", [each], GOALS[name])
     yield Line(
-        6,
-        "at rest, per minute: processor seconds of Dagster and of Neo4j; queries",
-        f"{used['dagster'] * share:.1f} s, {used['neo4j'] * share:.1f} s; "
-        f"{used['queries'] * share:.0f} queries",
+        6, "at rest, in a minute: processor seconds of Neo4j", f"{used['neo4j'] * share:.1f}"
     )
     yield Line(
         6,
@@ -134,6 +120,7 @@ def _usage(dagster: Deployment, neo4j_pid: int) -> dict[str, float]:
         "dagster": sum(_cpu(pid) for pid in processes_of(dagster.dagster.group)),
         "neo4j": _cpu(neo4j_pid),
         "queries": _queries(dagster),
+        "ticks": rows_of(home / "schedules/schedules.db", "job_ticks"),
         "bytes": sum(size(file) for file in home.rglob("*.db*")),
         "events": rows_of(home / "history/runs/index.db", "event_logs"),
     }
@@ -154,68 +141,6 @@ def _queries(dagster: Deployment) -> int:
     return int(row["newest"].rpartition("-")[2])
 
 
-def _waits(connection: Connection, dagster: Deployment) -> Iterator[Line]:
-    """From the acknowledged write to the search: first at rest, then with a drain at work."""
-    cold, warm = [], []
-    for number in range(WAITS):
-        dagster.wait_until_idle()
-        cold.append(_wait_for(connection, dagster, f"cold-{number}"))
-        # The drain stays for a while; nobody needs it any more.
-        warm.append(_wait_for(connection, dagster, f"warm-{number}"))
-        for run in dagster.ui.runs(DRAIN_JOB):
-            if not run.is_over:
-                dagster.ui.terminate(run.id)
-        dagster.graph.run("MATCH (e:Entity) DETACH DELETE e")
-    for what, seconds in (("from rest", cold), ("while a drain runs", warm)):
-        yield Line(
-            5,
-            f"from the acknowledged write of an entity to its vector in the search, {what}",
-            _median(seconds),
-        )
-
-
-def _wait_for(connection: Connection, dagster: Deployment, uid: str) -> float:
-    """Seconds until the vector of an entity that is written now is found."""
-    vector = pool(1)[0]
-    on_site(connection, _write_and_enqueue, uid)
-    began = time.monotonic()
-    while not dagster.graph.run(NEAREST, vector=vector, uid=uid):
-        time.sleep(0.01)
-        if time.monotonic() > began + 120:
-            raise TimeoutError(f"{uid} is not found by the search")
-    return time.monotonic() - began
-
-
-def _standing_by(connection: Connection, dagster: Deployment) -> Iterator[Line]:
-    """The same where a drain is always there; and what that costs."""
-    dagster.stop()
-    dagster.start(EMBED_STANDBY="true")
-    run = dagster.wait_until(lambda: _at_work(dagster), "a drain stands by")
-    pid = worker_pid(run)
-    seconds = []
-    for number in range(WAITS_ON_STANDBY):
-        time.sleep(SILENCE + random.random())
-        seconds.append(_wait_for(connection, dagster, f"standby-{number}"))
-        dagster.graph.run("MATCH (e:Entity) DETACH DELETE e")
-    time.sleep(SILENCE)
-    before, began = _cpu(pid), time.monotonic()
-    time.sleep(60)
-    used = (_cpu(pid) - before) * 60 / (time.monotonic() - began)
-    dagster.stop()
-    dagster.start()
-    yield Line(
-        5,
-        "from the acknowledged write of an entity to its vector in the search, on standby",
-        _median(seconds),
-    )
-    yield Line(5, "processor time of the drain that stands by, per minute", f"{used:.2f} s")
-
-
-def _at_work(dagster: Deployment) -> Run | None:
-    runs = dagster.ui.runs(DRAIN_JOB, statuses=["STARTED"])
-    return next((run for run in runs if WORKER_TAG in run.tags), None)
-
-
 def _ticks_and_runs(dagster: Deployment) -> Iterator[Line]:
     """What the daemon needs to look, and to start a drain."""
     for name in ("embed_backlog", "queue_metrics"):
@@ -230,11 +155,6 @@ def _ticks_and_runs(dagster: Deployment) -> Iterator[Line]:
 def _median(seconds: Sequence[float]) -> str:
     low, high = min(seconds), max(seconds)
     return f"median {statistics.median(seconds):.2f} s ({low:.2f}–{high:.2f})"
-
-
-async def _write_and_enqueue(site: Site, uid: str) -> None:
-    await site.run(CREATE_ENTITY, uid=uid)
-    await site.queue.admin.enqueue([NewJob(uid, MODEL)])
 
 
 def _all_at_once(connection: Connection, dagster: Deployment) -> Iterator[Line]:

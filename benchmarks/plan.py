@@ -17,6 +17,8 @@ class Plan:
     """The same against the limit: with few of them, beginning and end are all there is."""
     indexed_entities: int
     """The same where there is a vector index, which is slow."""
+    instead_entities: int
+    """The same beside what others use with Neo4j; LangChain takes a thousand at a time."""
     rounds: int
     """Of everything else."""
     warm_up: int
@@ -34,6 +36,7 @@ FULL: Final = Plan(
     entities=4_000,
     limit_entities=6_000,
     indexed_entities=2_500,
+    instead_entities=4_000,
     rounds=5,
     warm_up=16,
     plain_jobs=40,
@@ -45,6 +48,7 @@ QUICK: Final = Plan(
     entities=2_000,
     limit_entities=4_000,
     indexed_entities=3_000,
+    instead_entities=2_000,
     rounds=3,
     warm_up=8,
     plain_jobs=15,

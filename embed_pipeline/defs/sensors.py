@@ -59,12 +59,11 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
                 tick.instance, repository, beside=bool(looked), tags=site.tags(own)
             )
             looked.append(settings.queue)
-            refusal = await queue.identity.refusal()
             backlog = await queue.metrics.backlog(model, most=most * JOBS_PER_DRAIN)
             # Nobody holds a job while none is in work: a queue at rest is not asked.
             holders = await queue.lookout.holders() if backlog.processing else []
-            if refusal:
-                return Seen(backlog, Wait(refusal), holders)
+            if backlog.refusal:
+                return Seen(backlog, Wait(backlog.refusal), holders)
             limit = Grant(timedelta(0))
             if backlog.due:
                 limit = await wiring.open_limiter(queue, settings).peek()

@@ -94,6 +94,10 @@ class Lease:
     owner: str
     fence: int
 
+    def __hash__(self) -> int:
+        """Of what tells leases apart; a worker looks each of its leases up ten times."""
+        return hash((self.job_id, self.fence))
+
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:

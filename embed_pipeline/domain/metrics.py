@@ -129,3 +129,5 @@ class Backlog:
     next_due: datetime | None
     """When the next job of the model is to be tried again that is not due yet."""
     state: QueueState
+    refusal: str | None = None
+    """Why these settings must not be used on the queue: it belongs to another model."""

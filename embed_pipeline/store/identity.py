@@ -35,7 +35,7 @@ def refuse_other(queue: Properties, config: QueueConfig) -> None:
     Raises:
         ModelMismatchError: says which two, and what to do.
     """
-    if refusal := _refusal(queue, config):
+    if refusal := refusal_of(queue, config):
         raise ModelMismatchError(refusal)
 
 
@@ -63,7 +63,7 @@ class Neo4jIdentity:
     async def refusal(self) -> str | None:
         """Why these settings must not be used on the queue, or ``None``; changes nothing."""
         queue = await self.database.read(lambda tx: _read_queue(tx, self.config))
-        return _refusal(queue, self.config)
+        return refusal_of(queue, self.config)
 
     async def stored(self) -> Identity | None:
         """The identity that the queue belongs to; ``None`` before its first installation."""
@@ -112,7 +112,8 @@ class Neo4jIdentity:
         await self.database.write(work)
 
 
-def _refusal(queue: Properties, config: QueueConfig) -> str | None:
+def refusal_of(queue: Properties, config: QueueConfig) -> str | None:
+    """Why the settings must not be used on the queue whose node was read, or ``None``."""
     if config.identity is None:
         return None
     return config.identity.refusal(config.queue, read_identity(queue))

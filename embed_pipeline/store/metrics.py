@@ -21,6 +21,7 @@ from embed_pipeline.store.database import (
     from_ms,
     moment,
 )
+from embed_pipeline.store.identity import refusal_of
 from embed_pipeline.store.switch import read_state
 
 
@@ -119,6 +120,7 @@ class Neo4jQueueMetrics:
                 processing=counts["processing"],
                 next_due=moment(found["next_due"][0]) if found["next_due"] else None,
                 state=read_state(found["queue"]),
+                refusal=refusal_of(found["queue"], self.config),
             )
 
         return await self.database.read(work)

@@ -33,20 +33,25 @@ _REFUSED: Final[dict[str, str]] = {}
 """What could not be installed, and why: it is not tried again for every test."""
 
 
-@cache
 def python_with_clients() -> Path:
     """An interpreter that has the clients of Neo4j that are written in Python."""
+    return python_with(PYTHON_CLIENTS, alone=(WITHOUT_ITS_SERVER,))
+
+
+@cache
+def python_with(packages: tuple[str, ...], alone: tuple[str, ...] = ()) -> Path:
+    """An interpreter with these packages; those that are ``alone`` without what they need."""
 
     def install(folder: Path) -> None:
         uv, python = str(BIN / "uv"), str(folder / "bin" / "python")
         _run([uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
         pip = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
-        _run([*pip, *PYTHON_CLIENTS])
-        _run([*pip, "--no-deps", WITHOUT_ITS_SERVER])
+        _run([*pip, *packages])
+        if alone:
+            _run([*pip, "--no-deps", *alone])
 
     version = f"python-{sys.version_info.major}.{sys.version_info.minor}"
-    folder = _cached([version, *PYTHON_CLIENTS, WITHOUT_ITS_SERVER], install)
-    return folder / "bin" / "python"
+    return _cached([version, *packages, *alone], install) / "bin" / "python"
 
 
 @cache
