@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -259,12 +259,20 @@ def drain_on(
     say: Say = lambda _: None,
 ) -> Drain:
     """Put a drain together, which has not begun; ``open_store`` is for its heartbeat."""
+    parts = parts_on(queue, settings, embedder, open_store=open_store)
+    return Drain(parts, owner=owner, options=options, stop=stop, say=say)
+
+
+def parts_on(
+    queue: Queue, settings: Settings, embedder: Embedder, *, open_store: OpenStore | None = None
+) -> Parts:
+    """What a drain works with; without ``open_store`` there is nobody who sends heartbeats."""
     from embed_pipeline.embedding.tokens import piece_splitter  # only where it is wanted
 
     shape, most = settings.entity_shape, embedder.limits.tokens_per_input
-    parts = Parts(
+    return Parts(
         store=queue.jobs,
-        open_store=open_store,
+        open_store=open_store or partial(nullcontext, queue.jobs),
         limiter=open_limiter(queue, settings),
         switch=queue.switch,
         counters=queue.admin,
@@ -277,4 +285,3 @@ def drain_on(
         price=settings.price,
         trace=partial(drain_trace, queue=settings.queue),
     )
-    return Drain(parts, owner=owner, options=options, stop=stop, say=say)

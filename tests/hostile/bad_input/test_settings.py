@@ -60,6 +60,7 @@ CHOICES = {
     "EMBED_PIECES": ("mean", "nodes"),
     "EMBED_CODE_SERVER": ("all", "drains"),
     "EMBED_STANDBY": ("true", "false"),
+    "EMBEDDING_MODE": ("sync", "batch"),
     "EMBED_JOB_PRESET": ("development", "production", "high-reliability"),
 }
 NAMES = (
