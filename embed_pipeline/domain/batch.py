@@ -102,6 +102,19 @@ class Batch:
         state = (self.provider_status or "submitted").replace("_", " ")
         return f"batch {self.id} with {jobs} is {state}: {self.done} done{left}"
 
+    def figures(self, now: datetime) -> dict[str, Any]:
+        """The same for programs."""
+        left = None if self.expires_at is None else (self.expires_at - now).total_seconds()
+        return {
+            "id": self.id,
+            "status": self.status.value,
+            "provider_status": self.provider_status,
+            "jobs": self.jobs,
+            "done": self.done,
+            "expires_in_seconds": left,
+            "error": self.error,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderBatch:

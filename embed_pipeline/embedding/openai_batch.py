@@ -210,7 +210,7 @@ class OpenAIBatches:
 
 
 def _codes(body: Any) -> str:
-    """What kind of error it is, without its words: they may quote the text, which nobody has here."""
+    """What kind of error it is, without its words: they may quote the text."""
     error = body.get("error") if isinstance(body, dict) else None
     said = [error.get("type"), error.get("code")] if isinstance(error, dict) else []
     return "".join(f" {word}" for word in said if isinstance(word, str) and _CODE.match(word))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.operations import wiring
@@ -13,10 +14,9 @@ from embed_pipeline.worker.batch_collecting import Collector
 from embed_pipeline.worker.batch_parts import BatchParts
 from embed_pipeline.worker.batch_submitting import Submitted, Submitter
 
-if TYPE_CHECKING:
-    from datetime import datetime
+logger = logging.getLogger(__name__)
 
-    from embed_pipeline.domain.batch import Batch
+if TYPE_CHECKING:
     from embed_pipeline.domain.ports import Embedder
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue
@@ -32,16 +32,9 @@ class BatchWork:
     lines: list[str] = field(default_factory=list)
 
     @property
-    def figures(self) -> dict[str, Any]:
-        """For the metadata of a run."""
-        sent = [done for done in self.submitted if done.batch]
-        if not sent and not self.lines:
-            return {}
-        return {
-            "batches_submitted": len(sent),
-            "batch_jobs_submitted": sum(done.jobs for done in sent),
-            "batches": "; ".join(self.lines) or "none under way",
-        }
+    def jobs(self) -> int:
+        """How many were submitted."""
+        return sum(done.jobs for done in self.submitted if done.batch)
 
 
 @asynccontextmanager
@@ -85,11 +78,16 @@ async def prepare_drain(
     if mode != "batch" and not await queue.batches.every():
         return done, options
     parts = wiring.parts_on(queue, settings, embedder)
-    async with opened_batches(queue, settings, parts) as batches:
-        tended = await Collector(batches, price=settings.batch_price).tend()
-        done.lines += tended.lines
-        if mode == "batch":
-            await _submit_all(queue, settings, batches, done)
+    try:
+        async with opened_batches(queue, settings, parts) as batches:
+            tended = await Collector(batches, price=settings.batch_price).tend()
+            done.lines += tended.lines
+            if mode == "batch":
+                await _submit_all(queue, settings, batches, done)
+    except Exception as error:
+        # Whatever it is, it is written down how far it came, and a drain can work meanwhile.
+        logger.warning("batches could not be looked after: %s", type(error).__name__)
+        done.lines.append(f"batches could not be looked after now ({type(error).__name__})")
     if mode != "batch":
         return done, options
     least = settings.batch_least
@@ -114,7 +112,7 @@ async def _submit_all(
 
 async def tend_batches(queue: Queue, settings: Settings, *, collects: bool) -> Tended | None:
     """Look after all batches; None where there are none."""
-    if not await queue.batches.every():
+    if settings.provider is not Provider.OPENAI or not await queue.batches.every():
         return None
     embedder = wiring.open_embedder(settings)
     try:
@@ -123,28 +121,3 @@ async def tend_batches(queue: Queue, settings: Settings, *, collects: bool) -> T
             return await Collector(batches, price=settings.batch_price).tend(collects=collects)
     finally:
         await embedder.close()
-
-
-async def batch_lines(queue: Queue) -> list[str]:
-    """How every batch stands, as far as the database knows."""
-    found = await queue.batches.every()
-    now = await queue.batches.now() if found else None
-    return [batch.line(now) for batch in found] if now else []
-
-
-def batch_figures(batches: list[Batch], now: datetime) -> list[dict[str, Any]]:
-    """The same for programs."""
-    return [
-        {
-            "id": batch.id,
-            "status": batch.status.value,
-            "provider_status": batch.provider_status,
-            "jobs": batch.jobs,
-            "done": batch.done,
-            "expires_in_seconds": None
-            if batch.expires_at is None
-            else max(0.0, (batch.expires_at - now).total_seconds()),
-            "error": batch.error,
-        }
-        for batch in batches
-    ]

@@ -213,8 +213,11 @@ async def opened_drain(
     stop: asyncio.Event,
     say: Say = lambda _: None,
     opener: OpenDriver = open_driver,
+    mode: str | None = None,
 ) -> AsyncGenerator[tuple[Queue, Drain]]:
     """Open the queue and put a drain together, which has not begun; closes the embedder too.
+
+    In ``mode`` batch, if not said that of the settings, what can wait is submitted before.
 
     Raises:
         SchemaError: the schema is missing, or does not fit the model.
@@ -230,19 +233,25 @@ async def opened_drain(
                 async with opener(connection(settings)) as driver:
                     yield queue_on(driver, settings).jobs
 
-            yield (
-                queue,
-                drain_on(
-                    queue,
-                    settings,
-                    embedder,
-                    owner=owner,
-                    options=options,
-                    stop=stop,
-                    say=say,
-                    open_store=open_store,
-                ),
+            from embed_pipeline.operations.batches import prepare_drain  # which needs this module
+
+            done, options = await prepare_drain(
+                queue, settings, embedder, options, mode=mode or settings.mode
             )
+            for line in done.lines:
+                say(line)
+            drain = drain_on(
+                queue,
+                settings,
+                embedder,
+                owner=owner,
+                options=options,
+                stop=stop,
+                say=say,
+                open_store=open_store,
+            )
+            drain.report.in_batches = done.jobs
+            yield queue, drain
     finally:
         await embedder.close()
 

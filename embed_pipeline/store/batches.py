@@ -72,7 +72,7 @@ class Neo4jBatches:
                 return None
             turn = {"holder": holder, "until": now + duration_ms(TURN)}
             await fetch(tx, cypher.WRITE_BATCH, id=id_, properties=turn)
-            return _batch(batch | turn)
+            return _batch({**batch, **turn})
 
         return await self.database.write(work)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from embed_pipeline.domain.batch import is_batch
 from embed_pipeline.domain.audit import AuditEntry, Operator, OperatorAction, describe_filter
+from embed_pipeline.domain.batch import is_batch
 from embed_pipeline.domain.breaker import (
     PROBE_LASTS,
     Breaker,

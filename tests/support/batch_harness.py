@@ -33,14 +33,14 @@ from tests.support.queue_harness import DIMENSIONS, MODEL
 NO_PATIENCE = timedelta(0)
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """Somebody has died."""
 
 
 def crash_after(step: Step) -> Callable[[Step], None]:
     def passed(now: Step) -> None:
         if now is step:
-            raise Crash(step)
+            raise CrashError(step)
 
     return passed
 
@@ -120,3 +120,7 @@ class Batching:
         async with self.parts(passed) as parts:
             collector = Collector(parts, price=UNKNOWN)
             return await collector.tend(collects=collects, patience=NO_PATIENCE)
+
+    async def submit_and_tend(self, passed: Callable[[Step], None]) -> None:
+        await self.submit(passed)
+        await self.tend(passed)

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from embed_pipeline.devserver.ports import free_port
-from tests.support.openai_server import failure
+from tests.support.openai_server import failure, vectors
 
 DAY = 24 * 3600
 
@@ -50,6 +50,8 @@ class BatchServer:
     cuts: bool = False
     """Ends an answer in its middle."""
     deleted: list[str] = field(default_factory=list)
+    asked: int = 0
+    """Ordinary requests."""
 
     @property
     def base_url(self) -> str:
@@ -61,8 +63,8 @@ class BatchServer:
         head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
         form = BytesParser(policy=HTTP).parsebytes(head + await request.body())
         [content] = [
-            part.get_payload(decode=True)
-            for part in form.iter_parts()  # type: ignore[attr-defined]
+            bytes(part.get_payload(decode=True))
+            for part in form.iter_parts()
             if part.get_filename()
         ]
         return JSONResponse(self._file(self._keep("in", content)))
@@ -108,6 +110,10 @@ class BatchServer:
         if self.drops_create:
             return failure(500, "the answer got lost", None)
         return JSONResponse(self.batches[id_])
+
+    async def embeddings(self, request: Request) -> Response:
+        self.asked += 1
+        return vectors(await request.json())
 
     async def every(self, _: Request) -> Response:
         data = [] if self.hides else list(self.batches.values())[::-1]
@@ -193,6 +199,7 @@ def batch_server() -> Iterator[BatchServer]:
     state = BatchServer(port=free_port())
     app = Starlette(
         routes=[
+            Route("/v1/embeddings", state.embeddings, methods=["POST"]),
             Route("/v1/files", state.upload, methods=["POST"]),
             Route("/v1/files/{id}/content", state.content),
             Route("/v1/files/{id}", state.remove, methods=["DELETE"]),

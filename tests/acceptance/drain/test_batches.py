@@ -1,4 +1,4 @@
-"""Large backlogs go through the provider's Batch API; no crash loses a job or pays for one twice."""
+"""Large backlogs go through the provider's Batch API; no crash loses a job or pays twice."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.text import memento_text
 from embed_pipeline.worker.batch_parts import Step
 from tests.conftest import TestServer
-from tests.support.batch_harness import Batching, Crash, crash_after
+from tests.support.batch_harness import Batching, CrashError, crash_after
 from tests.support.batch_server import BatchServer, batch_server, numbers_for
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.queue_harness import DIMENSIONS
@@ -98,9 +98,8 @@ async def test_m126_an_error_at_any_step_loses_nothing_and_pays_once(
 ) -> None:
     await queue.given(JOBS)
 
-    with pytest.raises(Crash):
-        await batching.submit(crash_after(step))
-        await batching.tend(crash_after(step))
+    with pytest.raises(CrashError):
+        await batching.submit_and_tend(crash_after(step))
     await work_to_the_end(queue, batching)
 
     await assert_each_is_embedded_once(queue, api)
@@ -171,7 +170,7 @@ async def test_m126_what_the_provider_never_shows_is_given_up_after_the_second_l
     queue: DrainUnderTest, batching: Batching, api: BatchServer
 ) -> None:
     await queue.given(JOBS)
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         await batching.submit(crash_after(Step.HELD))
 
     await batching.tend()
