@@ -10,7 +10,7 @@
 //    the label Entity and its properties if the settings name others; in backquotes (`Mein Film`)
 //    what is more than ASCII letters, digits and _.
 //    For another queue (EMBED_QUEUE=acme): another role, and "_acme" behind the labels of jobs, from
-//    EmbedJob to EmbedCancelled, and behind EmbedAudit, EmbedPiece and EmbedPieceStaged. That user then sees no job of any other queue.
+//    EmbedJob to EmbedCancelled, and behind EmbedAudit, EmbedBatch, EmbedPiece and EmbedPieceStaged. That user then sees no job of any other queue.
 // 3. NEO4J_USERNAME and NEO4J_PASSWORD are those of the new user.
 //
 // A new server lets everybody run all procedures and functions, through the role PUBLIC. Take that
@@ -33,10 +33,10 @@ GRANT MATCH {name, version, validTo, entityType, observations, embedding, embedd
 GRANT SET PROPERTY {embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at, _embed_lock} ON GRAPH neo4j NODES Entity TO embed_pipeline;
 
 // The queue is its own. A cut-over to another model makes and drops indexes: like init it is the administrator's.
-GRANT MATCH {*} ON GRAPH neo4j NODES EmbedJob, EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit, EmbedAlias, EmbedSchema TO embed_pipeline;
-GRANT SET PROPERTY {*} ON GRAPH neo4j NODES EmbedJob, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit TO embed_pipeline;
-GRANT CREATE ON GRAPH neo4j NODES EmbedJob, EmbedLimiter, EmbedCoverage, EmbedAudit TO embed_pipeline;
-GRANT DELETE ON GRAPH neo4j NODES EmbedJob, EmbedAudit TO embed_pipeline;
+GRANT MATCH {*} ON GRAPH neo4j NODES EmbedJob, EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit, EmbedBatch, EmbedAlias, EmbedSchema TO embed_pipeline;
+GRANT SET PROPERTY {*} ON GRAPH neo4j NODES EmbedJob, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit, EmbedBatch TO embed_pipeline;
+GRANT CREATE ON GRAPH neo4j NODES EmbedJob, EmbedLimiter, EmbedCoverage, EmbedAudit, EmbedBatch TO embed_pipeline;
+GRANT DELETE ON GRAPH neo4j NODES EmbedJob, EmbedAudit, EmbedBatch TO embed_pipeline;
 GRANT SET LABEL EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled ON GRAPH neo4j TO embed_pipeline;
 GRANT REMOVE LABEL EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled ON GRAPH neo4j TO embed_pipeline;
 

@@ -50,6 +50,13 @@ def drain(
         int | None,
         typer.Option(min=1, max=64, metavar="C", help="Requests to the provider at once."),
     ] = None,
+    batch: Annotated[
+        bool | None,
+        typer.Option(
+            "--batch/--no-batch",
+            help="Send a large backlog to the provider's Batch API; EMBEDDING_MODE if not said.",
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Log what happens to each job, to stderr.")
     ] = False,
@@ -76,6 +83,8 @@ def drain(
         max_time=None if max_seconds is None else timedelta(seconds=max_seconds),
         requests_at_once=concurrency or options.requests_at_once,
     )
+    if batch is not None:
+        settings = settings.model_copy(update={"mode": "batch" if batch else "sync"})
     reports = finish(_drain_all(settings, options, is_live=is_screen() and not verbose))
     if fault := next((report.fault for report in reports if report.fault), None):
         raise EmbedPipelineError(fault)
@@ -162,6 +171,7 @@ def report_rows(report: DrainReport) -> Iterator[tuple[str, str]]:
         ("Writes refused", report.fenced),
         ("Recovered", report.recovered),
         ("Texts in pieces", report.in_pieces),
+        ("Submitted in batches", report.in_batches),
         ("Recoveries failed", report.recovery_errors),
         ("Heartbeats failed", report.heartbeats_failed),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -29,6 +29,7 @@ from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
+    from embed_pipeline.domain.batch import Batch
     from embed_pipeline.domain.breaker import Breaker
     from embed_pipeline.domain.coverage import CoverageReport
     from embed_pipeline.domain.metrics import QueueMetrics
@@ -80,6 +81,7 @@ class Seen:
     misfits: list[Misfit]
     differs: str | None
     """What the settings say otherwise than the alias of a cut-over."""
+    batches: list[Batch] = field(default_factory=list)
 
 
 async def look(
@@ -100,7 +102,9 @@ async def look(
     known = report or await queue.reconciler(settings.model).last()
     misfits = await find_misfits(queue, settings, known) if known else []
     following = await read_live(queue.database, as_set)
-    return Seen(metrics, arrival, known, misfits, difference(as_set, following.alias))
+    batches = await queue.batches.every()
+    differs = difference(as_set, following.alias)
+    return Seen(metrics, arrival, known, misfits, differs, batches)
 
 
 def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
@@ -108,6 +112,8 @@ def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.queue != DEFAULT_QUEUE:
         yield "Name", settings.queue
     yield from status_rows(seen.metrics, settings.recovery_interval)
+    for batch in seen.batches:
+        yield "Batch", batch.line(seen.metrics.at)
     if seen.differs:
         yield DIFFERENT, seen.differs
     yield "New jobs", f"appear {seen.arrival.detail}"
@@ -133,6 +139,7 @@ def _status(
             "throughput_per_minute": metrics.throughput_per_minute,
             "eta_seconds": metrics.eta.total_seconds() if metrics.eta else None,
             "jobs_appear": seen.arrival.detail,
+            "batches": [batch.figures(metrics.at) for batch in seen.batches],
         }
         if seen.report:
             said = {"misfits": [str(misfit) for misfit in seen.misfits]}

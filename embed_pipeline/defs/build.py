@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from embed_pipeline.defs.assets import drains_asset, operator_actions_asset, queue_metrics_asset
+from embed_pipeline.defs.batches import batches_sensor, collect_batches
 from embed_pipeline.defs.checks import health_checks
 from embed_pipeline.defs.cutover import (
     cutover_asset,
@@ -93,6 +94,7 @@ def _everything_else(site: Site) -> dg.Definitions:
         pause_queue,
         resume_queue,
         clear_limits,
+        collect_batches,
         release_leases_of_run,
         explain_entity,
         cutover_start,
@@ -117,6 +119,7 @@ def _everything_else(site: Site) -> dg.Definitions:
         ],
         sensors=[
             recovery_sensor(site),
+            batches_sensor(site),
             upstream_sensor(site),
             metrics_sensor(site),
             reconcile_sensor(site),

@@ -80,6 +80,13 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
     account: str | None = Field(
         default=None, description="The account whose rate limit and budget it shares."
     )
+    mode: Literal["sync", "batch"] | None = Field(
+        default=None,
+        description="batch: large backlogs wait up to a day and cost half. [sync]",
+    )
+    batch_least: int | None = Field(
+        default=None, description="The least number of due jobs that make a batch. [1000]"
+    )
     drains_at_once: int | None = Field(default=None, description="Drains at the same time. [2]")
     standby: Literal["true", "false"] | None = Field(
         default=None, description="Whether a drain is always there. [false]"

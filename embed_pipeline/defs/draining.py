@@ -39,6 +39,7 @@ async def opened_drain(
     options: DrainOptions,
     *,
     stop: asyncio.Event,
+    mode: str | None = None,
 ) -> AsyncGenerator[tuple[Queue, Drain]]:
     """Put a drain of this run together; every driver of it comes from the resource."""
     async with wiring.opened_drain(
@@ -47,7 +48,9 @@ async def opened_drain(
         owner=wiring.owner_of(context.run.run_id),
         options=options,
         stop=stop,
+        say=context.log.info,
         opener=neo4j.open_driver,
+        mode=mode,
     ) as opened:
         yield opened
 

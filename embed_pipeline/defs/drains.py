@@ -67,6 +67,13 @@ class DrainConfig(RunConfig):
         "once can hold. Fewer let more drains lease side by side, and cost throughput.",
     )
 
+    mode: str | None = Field(
+        default=None,
+        pattern="^(sync|batch)$",
+        description="sync or batch: whether a backlog of EMBEDDING_BATCH_LEAST jobs or more goes "
+        "through the provider's Batch API; empty is EMBEDDING_MODE.",
+    )
+
     queue: str | None = Field(
         default=None,
         max_length=64,
@@ -116,7 +123,7 @@ async def _drain(
     options = config.applied_to(wiring.drain_options(settings))
     # Dagster's own handlers would strike anywhere in the loop or the driver.
     with stopped_by_signals(stop, context.log.info):
-        drain = opened_drain(context, neo4j, settings, options, stop=stop)
+        drain = opened_drain(context, neo4j, settings, options, stop=stop, mode=config.mode)
         async with drain as (queue, work):
             kept = neo4j.settings.queue
             told = config.model_dump()

@@ -135,6 +135,7 @@ def after_expiry(
     policy: RetryPolicy,
     roll: float,
     is_moved: bool = False,
+    is_batch: bool = False,
 ) -> Retry | GiveUp | GiveBack:
     """Decide what an expired lease leads to; ``expiries`` already counts this one.
 
@@ -144,7 +145,10 @@ def after_expiry(
     allows only one attempt gets no second one.
 
     ``is_moved``: a newer text was asked for under the lease. That one has not been tried yet.
+    ``is_batch``: the provider has not answered in time; no worker died, and nobody is to blame.
     """
+    if is_batch:
+        return GiveBack()
     decision = after_failure(
         ErrorCategory.TRANSIENT,
         attempts=attempts,

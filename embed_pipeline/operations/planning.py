@@ -139,10 +139,12 @@ def request_limits(settings: Settings) -> RequestLimits:
 
 
 def _plan(settings: Settings, packing: Packing, entities: int, kinds: Mapping[str, int]) -> Plan:
-    limits = replace(wiring.rate_limits(settings), budget=settings.budget)
+    limits = replace(
+        wiring.rate_limits(settings), budget=replace(settings.budget, price=settings.planned_price)
+    )
     is_limited = settings.is_rate_limited or settings.tokens_per_minute is not None
     time = Pace(limits, is_limited).time_for(requests=packing.requests, tokens=packing.tokens)
-    price = settings.price
+    price = settings.planned_price
     assumptions = [AT_MOST, NO_RETRIES]
     if price.source:
         assumptions.append(f"a million tokens cost ${price.usd_per_million:g} ({price.source})")

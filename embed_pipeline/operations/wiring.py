@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -214,8 +214,11 @@ async def opened_drain(
     stop: asyncio.Event,
     say: Say = lambda _: None,
     opener: OpenDriver = open_driver,
+    mode: str | None = None,
 ) -> AsyncGenerator[tuple[Queue, Drain]]:
     """Open the queue and put a drain together, which has not begun; closes the embedder too.
+
+    In ``mode`` batch, if not said that of the settings, what can wait is submitted before.
 
     Raises:
         SchemaError: the schema is missing, or does not fit the model.
@@ -231,19 +234,25 @@ async def opened_drain(
                 async with opener(connection(settings)) as driver:
                     yield queue_on(driver, settings).jobs
 
-            yield (
-                queue,
-                drain_on(
-                    queue,
-                    settings,
-                    embedder,
-                    owner=owner,
-                    options=options,
-                    stop=stop,
-                    say=say,
-                    open_store=open_store,
-                ),
+            from embed_pipeline.operations.batches import prepare_drain  # which needs this module
+
+            done, options = await prepare_drain(
+                queue, settings, embedder, options, mode=mode or settings.mode
             )
+            for line in done.lines:
+                say(line)
+            drain = drain_on(
+                queue,
+                settings,
+                embedder,
+                owner=owner,
+                options=options,
+                stop=stop,
+                say=say,
+                open_store=open_store,
+            )
+            drain.report.in_batches = done.jobs
+            yield queue, drain
     finally:
         await embedder.close()
 
@@ -260,10 +269,18 @@ def drain_on(
     say: Say = lambda _: None,
 ) -> Drain:
     """Put a drain together, which has not begun; ``open_store`` is for its heartbeat."""
+    parts = parts_on(queue, settings, embedder, open_store=open_store)
+    return Drain(parts, owner=owner, options=options, stop=stop, say=say)
+
+
+def parts_on(
+    queue: Queue, settings: Settings, embedder: Embedder, *, open_store: OpenStore | None = None
+) -> Parts:
+    """What a drain works with; without ``open_store`` there is nobody who sends heartbeats."""
     shape = settings.entity_shape
-    parts = Parts(
+    return Parts(
         store=queue.jobs,
-        open_store=open_store,
+        open_store=open_store or partial(nullcontext, queue.jobs),
         limiter=open_limiter(queue, settings),
         switch=queue.switch,
         counters=queue.admin,
@@ -276,7 +293,6 @@ def drain_on(
         price=settings.price,
         trace=partial(drain_trace, queue=settings.queue),
     )
-    return Drain(parts, owner=owner, options=options, stop=stop, say=say)
 
 
 def text_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText]:

@@ -27,6 +27,8 @@ VARIABLES: Final = {
     "model": "EMBEDDING_MODEL",
     "dimensions": "EMBEDDING_DIMENSIONS",
     "account": "EMBEDDING_RATE_LIMIT_NAME",
+    "mode": "EMBEDDING_MODE",
+    "batch_least": "EMBEDDING_BATCH_LEAST",
     "drains_at_once": "EMBED_DRAINS_AT_ONCE",
     "standby": "EMBED_STANDBY",
     "objective_age_ms": "EMBED_OBJECTIVE_AGE_MS",

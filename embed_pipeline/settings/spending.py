@@ -1,5 +1,9 @@
 """The settings about money and quality: what tokens cost and may cost, and which edges count."""
 
+from dataclasses import replace
+from typing import Literal
+
+from embed_pipeline.domain.batch import HALF
 from embed_pipeline.domain.budget import Budget
 from embed_pipeline.domain.prices import FREE, Price
 from embed_pipeline.settings.entities import EntitySettings
@@ -49,6 +53,22 @@ class SpendingSettings(EntitySettings):
         le=1_000_000,
     )
 
+    mode: Literal["sync", "batch"] = setting(
+        "EMBEDDING_MODE",
+        "sync, or batch: large backlogs go through the provider's Batch API, within a day for half "
+        "the price.",
+        "sync or batch",
+        "sync",
+    )
+    batch_least: WholeNumber = setting(
+        "EMBEDDING_BATCH_LEAST",
+        "The least number of due jobs that make a batch; an ordinary drain does fewer.",
+        "a whole number from 1 to 50000",
+        1_000,
+        ge=1,
+        le=50_000,
+    )
+
     quality_leave_out: str | None = setting(
         "EMBED_QUALITY_LEAVE_OUT",
         "Types of relationships that say nothing about meaning, for the check of the vectors.",
@@ -71,6 +91,19 @@ class SpendingSettings(EntitySettings):
         return listed_price(self.model, self.openai_base_url)
 
     @property
+    def batch_price(self) -> Price:
+        """What a token costs in a batch."""
+        price = self.price
+        if not price.usd_per_million:
+            return price
+        return Price(price.usd_per_million * HALF, f"half of that of {price.source}, in batches")
+
+    @property
+    def planned_price(self) -> Price:
+        """What a token of a large backlog costs."""
+        return self.batch_price if self.mode == "batch" else self.price
+
+    @property
     def has_money_budget(self) -> bool:
         """Whether dollars are limited, for which there must be a price."""
         is_set = self.usd_per_day is not None or self.usd_per_month is not None
@@ -88,6 +121,11 @@ class SpendingSettings(EntitySettings):
             tokens_per_day=self.tokens_per_day,
             tokens_per_month=self.tokens_per_month,
         )
+
+    @property
+    def batch_budget(self) -> Budget:
+        """The same budget, at the price of batches."""
+        return replace(self.budget, price=self.batch_price)
 
     @property
     def tokens_per_request(self) -> int | None:

@@ -74,6 +74,25 @@ class Neo4jRateLimiter:
 
         return await self.database.write(work)
 
+    async def spend(self, tokens: int) -> str | None:
+        """Count tokens of a batch, or say why not: it has limits of its own, but the same budget.
+
+        Never more than is left: what does not fit goes into requests, which are smaller. What is
+        counted twice because an acknowledgement was lost is too much, never too little.
+        """
+        token = new_token()
+
+        async def work(tx: Transaction) -> str | None:
+            window, _ = await self._lock(tx, token)
+            budget = self.limits.budget
+            after = window.spending.plus(tokens, budget.price.nano_usd(tokens))
+            if (used := budget.spent(after)) is not None:
+                return f"the rest of {used.setting} does not allow {tokens} tokens more"
+            await self._store(tx, _spent(replace(window, spending=after)))
+            return None
+
+        return await self.database.write(work)
+
     async def peek(self) -> Grant:
         """Say whether a request would be granted now; counts nothing."""
         token = new_token()

@@ -22,10 +22,10 @@ from embed_pipeline.store.cypher.entity import (
 from embed_pipeline.store.cypher.pieces import HAS_PIECES
 
 _OWN_LABEL: Final = re.compile(
-    r"`(?:[^`]|``)*`|\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled|Audit|Piece"
+    r"`(?:[^`]|``)*`|\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled|Audit|Batch|Piece"
     r"|PieceStaged)\b"
 )
-"""The labels of jobs, of what was done to them, and of pieces; those of single nodes
+"""The labels of jobs, of what was done to them, of batches and of pieces; those of single nodes
 (``EmbedQueue``) are shared, the nodes have names.
 
 Names in backquotes, which are the user's, are found as a whole, so that nothing inside is.

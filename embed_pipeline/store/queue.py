@@ -9,6 +9,7 @@ from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.store.adoption import Neo4jAdoption
 from embed_pipeline.store.audit import Neo4jAudit
+from embed_pipeline.store.batches import Neo4jBatches
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import TRANSACTION_TIMEOUT, Clock, Database
 from embed_pipeline.store.desk import Neo4jDesk
@@ -40,6 +41,7 @@ class Queue:
     adoption: Neo4jAdoption
     lookout: Neo4jLookout
     desk: Neo4jDesk
+    batches: Neo4jBatches
 
     def acting_as(self, operator: Operator) -> "Queue":
         """The same queue; what is changed through it is recorded as done by ``operator``."""
@@ -85,4 +87,5 @@ def _assembled(database: Database, config: QueueConfig) -> Queue:
         adoption=Neo4jAdoption(database, config),
         lookout=Neo4jLookout(database, config),
         desk=Neo4jDesk(database, config),
+        batches=Neo4jBatches(database, config),
     )

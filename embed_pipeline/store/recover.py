@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+from embed_pipeline.domain.batch import is_batch
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.lifecycle import GiveBack, GiveUp, Move, after_expiry
@@ -114,6 +115,7 @@ async def _recover(
 
 
 def _decide(job: Properties, config: QueueConfig, now: int) -> Change:
+    of_batch = is_batch(job.get("lock_owner"))
     decision = after_expiry(
         attempts=job["attempts"],
         max_attempts=job["max_attempts"],
@@ -121,9 +123,12 @@ def _decide(job: Properties, config: QueueConfig, now: int) -> Change:
         policy=config.retry,
         roll=config.roll(),
         is_moved=is_moved(job),
+        is_batch=of_batch,
     )
     if isinstance(decision, GiveBack):
-        return back_to_pending(job, Move.RECOVER, now=now, is_refunded=True, is_expired=True)
+        return back_to_pending(
+            job, Move.RECOVER, now=now, is_refunded=True, is_expired=not of_batch
+        )
     if isinstance(decision, GiveUp):
         note = None
         if job.get("error") is None:

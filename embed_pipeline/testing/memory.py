@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from embed_pipeline.domain.audit import AuditEntry, Operator, OperatorAction, describe_filter
+from embed_pipeline.domain.batch import is_batch
 from embed_pipeline.domain.breaker import (
     PROBE_LASTS,
     Breaker,
@@ -633,8 +634,9 @@ class FakeQueue:
             policy=self.retry,
             roll=self.roll(),
             is_moved=self.moved.get(job.id) == job.fence,
+            is_batch=is_batch(job.lock_owner),
         )
-        self._set(job.id, expiries=job.expiries + 1)
+        self._set(job.id, expiries=job.expiries + (not is_batch(job.lock_owner)))
         self.counters["recovered"] += 1
         if isinstance(decision, GiveBack):
             self._back(job.id, refund=1)

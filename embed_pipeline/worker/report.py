@@ -79,6 +79,8 @@ class DrainReport:
     heartbeats_failed: int = 0
     cache_hits: int = 0
     in_pieces: int = 0
+    in_batches: int = 0
+    """Jobs that were submitted to the provider's Batch API instead."""
     requests: int = 0
     requests_limited: int = 0
     holds_clamped: int = 0

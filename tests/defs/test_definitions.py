@@ -114,6 +114,7 @@ def test_what_the_settings_decide_about_is_in_the_list_too(listed: list[Any]) ->
         "daily_history",
         "daily_quality",
         "embed_backlog",
+        "embed_batches",
         "embed_cutover",
         "embed_drains",
         "embed_health",

@@ -25,6 +25,7 @@ FIELDS = {
         "requests_at_once": "Int",
         "jobs_per_request": "Int",
         "jobs_per_lease": "Int",
+        "mode": "String",
         "queue": "String",
     },
     "recover_stale_leases": {"limit": "Int", "dry_run": "Bool"},
@@ -50,6 +51,7 @@ FIELDS = {
     "pause_queue": {},
     "resume_queue": {"close_breaker": "Bool"},
     "clear_limits": {},
+    "collect_batches": {},
     "release_leases_of_run": {"run_id": "String", "count_attempts": "Bool"},
     "explain_entity": {"entity": "String"},
     "cutover_start": {

@@ -40,7 +40,7 @@ VECTOR = vector_of(NUMBERS)
 WIPE: LiteralString = """
 MATCH (n) WHERE n:EmbedJob OR n:EmbedJob_acme OR n:Entity OR n:EmbedLimiter OR n:EmbedQueue
   OR n:EmbedCounters OR n:EmbedAlias OR n:EmbedCoverage OR n:EmbedAudit OR n:EmbedAudit_acme
-  OR n:EmbedChunk OR n:EmbedPieceStaged
+  OR n:EmbedChunk OR n:EmbedPieceStaged OR n:EmbedBatch
 CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 10000 ROWS
 """
 

@@ -40,6 +40,7 @@ NUMBERS = {
     "EMBED_JOB_MAX_ATTEMPTS": (1, 100),
     "EMBED_JOB_MAX_RETRIES": (1, 100),
     "EMBED_DRAINS_AT_ONCE": (1, 1_000),
+    "EMBEDDING_BATCH_LEAST": (1, 50_000),
     "EMBED_METRICS_INTERVAL": (5_000, DAY_MS),
     "EMBED_RECONCILE_INTERVAL": (0, DAY_MS),
     "EMBED_RUN_RETENTION_DAYS": (1, 3_650),
@@ -60,6 +61,7 @@ CHOICES = {
     "EMBED_PIECES": ("mean", "nodes"),
     "EMBED_CODE_SERVER": ("all", "drains"),
     "EMBED_STANDBY": ("true", "false"),
+    "EMBEDDING_MODE": ("sync", "batch"),
     "EMBED_JOB_PRESET": ("development", "production", "high-reliability"),
 }
 NAMES = (

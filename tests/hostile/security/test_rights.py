@@ -81,6 +81,7 @@ def test_the_labels_are_those_of_the_queue() -> None:
     deletes = {
         "EmbedJob": r"DETACH DELETE job\b",
         "EmbedAudit": r"\nDELETE audit\b",
+        "EmbedBatch": r"\nDELETE batch\b",
         "EmbedPiece": r"\nDETACH DELETE piece\b",
         "EmbedPieceStaged": r"\nDETACH DELETE piece\b",
     }
@@ -90,7 +91,8 @@ def test_the_labels_are_those_of_the_queue() -> None:
     assert nodes("CREATE ON") == made
     assert nodes("DELETE") == deleted
     relationships = {"next", "link"}
-    assert set(re.findall(r"DELETE (\w+)", STATEMENTS)) == {"job", "audit", "piece", *relationships}
+    nodes_deleted = {"job", "audit", "batch", "piece"}
+    assert set(re.findall(r"DELETE (\w+)", STATEMENTS)) == {*nodes_deleted, *relationships}
 
 
 def test_the_labels_that_move_are_those_of_the_states() -> None:

@@ -1,0 +1,281 @@
+"""Batches: jobs that a provider embeds within a day for half the price.
+
+::
+
+    preparing ──▶ creating ──▶ submitted ──▶ collected ──▶ (gone)
+        └────────────┴── refused ──▶ (gone, after a while)
+
+The leases belong to the batch, not to whoever made it: they last until the provider must have
+answered, and any process may collect. Whoever works on a batch holds it by a short lease of its
+own. What stands at the provider is found again by its metadata, so no crash pays twice.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from embed_pipeline.domain.embedding import PreparedText
+from embed_pipeline.domain.errors import EmbeddingError
+from embed_pipeline.domain.job import Lease
+from embed_pipeline.domain.vector import Vector
+
+OWNER: Final = "batch"
+"""What the owner of a batch's leases begins with, where that of others has a run."""
+LONGEST_BATCH: Final = timedelta(hours=30)
+"""No lease of a batch lasts longer: the window of the provider is a day."""
+AFTER_WINDOW: Final = timedelta(hours=2)
+"""Leases outlast the provider's window by this, so that there is time to collect."""
+WHILE_MADE: Final = timedelta(minutes=15)
+"""The leases of a batch that the provider does not have yet."""
+TURN: Final = timedelta(minutes=2)
+"""How long whoever works on a batch holds it, unless it says that it lives."""
+LOOK_AGAIN: Final = timedelta(minutes=5)
+"""The list of a provider may lag: what it does not show is looked for again after this."""
+REFUSED_FOR: Final = timedelta(minutes=15)
+"""After a refusal ordinary drains do the work for so long."""
+MOST_LINES: Final = 50_000
+MOST_BYTES: Final = 150_000_000
+"""The provider takes 200 MB; the last page may be large."""
+HALF: Final = 0.5
+"""What a token costs in a batch; no list of prices has it."""
+GIVEN_UP: Final = frozenset({"batch_expired", "batch_cancelled"})
+"""Codes of lines that were never tried."""
+KEY: Final = "embed_pipeline_batch"
+"""The field of the metadata by which a batch is found again."""
+
+
+class BatchStatus(StrEnum):
+    """How far a batch is; whoever takes it goes on from there."""
+
+    PREPARING = "preparing"
+    """Jobs are leased and a file is made; the provider has no batch."""
+    CREATING = "creating"
+    """The provider was asked, or is about to be: look for the batch before anything is repeated."""
+    SUBMITTED = "submitted"
+    COLLECTED = "collected"
+    """Every line was judged; what is left is to remove the files."""
+    REFUSED = "refused"
+    """The provider wanted none of it; the jobs are given back, no other batch is made yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch as it was read."""
+
+    id: str
+    model: str
+    status: BatchStatus
+    created_at: datetime
+    jobs: int = 0
+    tokens: int = 0
+    """Counted here, before it was sent."""
+    input_file: str | None = None
+    provider_id: str | None = None
+    provider_status: str | None = None
+    output_file: str | None = None
+    error_file: str | None = None
+    done: int = 0
+    expires_at: datetime | None = None
+    missed_at: datetime | None = None
+    """When the provider first did not show it."""
+    polled_at: datetime | None = None
+    error: str | None = None
+    until: datetime | None = None
+    """Until when somebody works on it, or it stands in the way of others."""
+
+    @property
+    def owner(self) -> str:
+        """Who holds its jobs."""
+        return owner_of_batch(self.id)
+
+    def line(self, now: datetime) -> str:
+        """How it stands, in words."""
+        jobs = f"{self.jobs} jobs"
+        if self.status is BatchStatus.REFUSED:
+            return f"batch {self.id} was refused: {self.error}"
+        if self.status is not BatchStatus.SUBMITTED:
+            return f"batch {self.id} with {jobs} is {self.status}"
+        left = "" if self.expires_at is None else f", expires in {_hours(self.expires_at - now)}"
+        state = (self.provider_status or "submitted").replace("_", " ")
+        return f"batch {self.id} with {jobs} is {state}: {self.done} done{left}"
+
+    def figures(self, now: datetime) -> dict[str, Any]:
+        """The same for programs."""
+        left = None if self.expires_at is None else (self.expires_at - now).total_seconds()
+        return {
+            "id": self.id,
+            "status": self.status.value,
+            "provider_status": self.provider_status,
+            "jobs": self.jobs,
+            "done": self.done,
+            "expires_in_seconds": left,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderBatch:
+    """A batch as the provider shows it."""
+
+    id: str
+    status: str
+    done: int = 0
+    failed: int = 0
+    output_file: str | None = None
+    error_file: str | None = None
+    expires_at: datetime | None = None
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing comes any more."""
+        return self.status in {"completed", "failed", "expired", "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """One line of an answer; without an error that names the text, it is not the job's fault."""
+
+    custom_id: str
+    vector: Vector | None = None
+    tokens: int | None = None
+    error: EmbeddingError | None = None
+    is_untried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SentJob:
+    """What was sent for a job, as the store remembers it."""
+
+    lease: Lease
+    text_hash: str
+    tokens: int
+
+
+class AnswerCutError(Exception):
+    """An answer ended before its end; it is read again, and nothing is paid again."""
+
+
+class BatchRefusedError(Exception):
+    """The provider has refused, and certainly made nothing."""
+
+
+class BatchProvider(Protocol):
+    """The provider's side of batches."""
+
+    def line(self, custom_id: str, text: PreparedText) -> bytes:
+        """A line of the input file."""
+        ...
+
+    async def upload(self, path: Path, *, name: str) -> str:
+        """Send the input file; its id. Raises ``BatchRefusedError`` where that is certain."""
+        ...
+
+    async def create(self, file: str, metadata: Mapping[str, str]) -> ProviderBatch:
+        """Make a batch, once; raises ``BatchRefusedError`` only where none was made."""
+        ...
+
+    async def find(self, metadata: Mapping[str, str]) -> ProviderBatch | None:
+        """The batch with this metadata, if the provider shows it."""
+        ...
+
+    async def read(self, id_: str) -> ProviderBatch | None:
+        """How a batch stands; None where the provider does not know it, or not yet."""
+        ...
+
+    def answers(self, file: str) -> AsyncIterator[BatchAnswer]:
+        """The lines of an answer, as they arrive. Raises ``AnswerCutError``."""
+        ...
+
+    async def delete(self, file: str) -> None:
+        """Remove a file; one that is gone is no error."""
+        ...
+
+    async def close(self) -> None:
+        """Give connections back."""
+        ...
+
+
+class BatchStore(Protocol):
+    """Where batches are remembered."""
+
+    async def begin(self, id_: str, *, model: str, holder: str) -> None:
+        """Remember a batch before anything is leased for it."""
+        ...
+
+    async def every(self) -> list[Batch]:
+        """All batches, oldest first."""
+        ...
+
+    async def now(self) -> datetime:
+        """The time by which leases and turns are counted."""
+        ...
+
+    async def take(self, id_: str, *, holder: str) -> Batch | None:
+        """Work on a batch for a while; None while somebody else does, or it is gone."""
+        ...
+
+    async def write(self, id_: str, *, holder: str, **properties: Any) -> bool:
+        """Write about a batch that is still held, and go on holding it."""
+        ...
+
+    async def drop(self, id_: str, *, holder: str) -> bool:
+        """Forget a batch that is still held."""
+        ...
+
+    async def let_go(self, id_: str, *, holder: str) -> None:
+        """Let others work on it at once."""
+        ...
+
+    async def mark_sent(self, sent: Sequence[SentJob]) -> None:
+        """Remember on the jobs what is sent for them."""
+        ...
+
+    async def hold(self, batch: str, until: datetime) -> int:
+        """Let all leases of a batch last until then; returns how many."""
+        ...
+
+    async def sent_jobs(self, batch: str, *, model: str) -> list[SentJob]:
+        """The jobs that a batch still holds."""
+        ...
+
+
+class Purse(Protocol):
+    """Pays for batches out of the budget; their rate limits are the provider's own."""
+
+    async def spend(self, tokens: int) -> str | None:
+        """Count so many tokens at the price of a batch, or say why not."""
+        ...
+
+    async def correct(self, *, counted: int, charged: int) -> None:
+        """Put right what was counted."""
+        ...
+
+
+def owner_of_batch(id_: str) -> str:
+    """Who holds the jobs of a batch."""
+    return f"{OWNER}/{id_}"
+
+
+def is_batch(owner: str | None) -> bool:
+    """Whether leases are those of a batch: nobody died of their jobs if they expire."""
+    return (owner or "").startswith(f"{OWNER}/")
+
+
+def custom_id(lease: Lease) -> str:
+    """The name of a line: a job under one fence."""
+    return f"{lease.job_id}/{lease.fence}"
+
+
+def held_until(expires_at: datetime | None, now: datetime) -> datetime:
+    """When the leases of a batch end that the provider answers by ``expires_at``."""
+    latest = now + LONGEST_BATCH
+    return latest if expires_at is None else min(latest, expires_at + AFTER_WINDOW)
+
+
+def _hours(left: timedelta) -> str:
+    minutes = max(0, int(left.total_seconds() // 60))
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,73 @@
+"""What making and collecting batches share."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from uuid import uuid4
+
+from embed_pipeline.domain.batch import KEY, TURN, BatchProvider, BatchStore, Purse
+from embed_pipeline.worker.options import Parts
+
+logger = logging.getLogger(__name__)
+
+BEATS_PER_TURN: Final = 4
+
+
+class Step(StrEnum):
+    """What was done last; a crash after any of them pays for nothing twice."""
+
+    LEASED = "jobs are leased"
+    UPLOADED = "the input file is sent"
+    CREATING = "it is written down that the provider is asked"
+    HELD = "the leases last as long as the batch"
+    CREATED = "the provider has the batch"
+    SUBMITTED = "its id is written down"
+    PAGE = "some answers are stored"
+    COLLECTED = "all answers are stored"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchParts:
+    """What batches are made and collected with."""
+
+    parts: Parts
+    batches: BatchStore
+    provider: BatchProvider
+    purse: Purse
+    queue: str
+    holder: str = field(default_factory=lambda: uuid4().hex)
+    """Whoever works on a batch; another one each time, so that nobody is taken for a dead one."""
+    passed: Callable[[Step], None] = lambda _: None
+    """Is told of every step; for tests."""
+
+    def metadata(self, id_: str) -> dict[str, str]:
+        """By which the batch is found again at the provider."""
+        return {KEY: id_, "queue": self.queue}
+
+    @asynccontextmanager
+    async def turn(self, id_: str) -> AsyncGenerator[None]:
+        """Say from time to time that somebody works on a batch."""
+        beating = asyncio.create_task(self._beat(id_))
+        try:
+            yield
+        finally:
+            beating.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await beating
+
+    async def _beat(self, id_: str) -> None:
+        while True:
+            await asyncio.sleep(TURN.total_seconds() / BEATS_PER_TURN)
+            try:
+                await self.batches.write(id_, holder=self.holder)
+            except Exception as error:
+                logger.warning("batch=%s cannot be held: %s", id_, type(error).__name__)
+
+    async def let_go(self, id_: str) -> None:
+        """Let others go on at once; where that fails, they wait for the end of the turn."""
+        with suppress(Exception):
+            await self.batches.let_go(id_, holder=self.holder)

@@ -1,0 +1,222 @@
+"""A server that speaks OpenAI's Batch API, on loopback; it counts what it charges for."""
+
+import base64
+import hashlib
+import json
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from embed_pipeline.devserver.ports import free_port
+from tests.support.openai_server import failure, vectors
+
+DAY = 24 * 3600
+
+
+@dataclass
+class BatchServer:
+    """What it holds and has charged for, and what it does wrong if told to."""
+
+    port: int
+    files: dict[str, bytes] = field(default_factory=dict)
+    batches: dict[str, dict[str, Any]] = field(default_factory=dict)
+    charged: int = 0
+    """Inputs that somebody has to pay for."""
+    has_batches: bool = True
+    is_done: bool = True
+    """Batches are done at once; otherwise they are in progress."""
+    hides: bool = False
+    """The list and the single batch do not show what was just made."""
+    drops_create: bool = False
+    """Makes the batch, and answers that something broke."""
+    refuses_file: str | None = None
+    """Turns every batch to failed with this code."""
+    refused: frozenset[str] = frozenset()
+    """Texts that are refused, line by line."""
+    expires_after: int | None = None
+    """Does so many lines, then the window is over."""
+    cuts: bool = False
+    """Ends an answer in its middle."""
+    deleted: list[str] = field(default_factory=list)
+    asked: int = 0
+    """Ordinary requests."""
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def upload(self, request: Request) -> Response:
+        if not self.has_batches:
+            return failure(404, "no such page", None)
+        head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
+        form = BytesParser(policy=HTTP).parsebytes(head + await request.body())
+        [content] = [
+            bytes(part.get_payload(decode=True))
+            for part in form.iter_parts()
+            if part.get_filename()
+        ]
+        return JSONResponse(self._file(self._keep("in", content)))
+
+    async def content(self, request: Request) -> Response:
+        content = self.files.get(request.path_params["id"])
+        if content is None:
+            return failure(404, "no such file", None)
+        if not self.cuts:
+            return Response(content)
+
+        def half() -> Iterator[bytes]:
+            yield content[: len(content) // 2]
+
+        return StreamingResponse(half())
+
+    async def remove(self, request: Request) -> Response:
+        id_ = request.path_params["id"]
+        if self.files.pop(id_, None) is None:
+            return failure(404, "no such file", None)
+        self.deleted.append(id_)
+        return JSONResponse({"id": id_, "object": "file", "deleted": True})
+
+    async def create(self, request: Request) -> Response:
+        body = await request.json()
+        id_ = f"batch_{len(self.batches)}"
+        self.batches[id_] = {
+            "id": id_,
+            "object": "batch",
+            "endpoint": body["endpoint"],
+            "input_file_id": body["input_file_id"],
+            "completion_window": body["completion_window"],
+            "metadata": body["metadata"],
+            "created_at": int(time.time()),
+            "expires_at": int(time.time()) + DAY,
+            "status": "in_progress",
+        }
+        if self.refuses_file:
+            errors = [{"code": self.refuses_file, "message": "no", "line": 1, "param": None}]
+            self.batches[id_] |= {"status": "failed", "errors": {"object": "list", "data": errors}}
+        elif self.is_done:
+            self.finish(id_)
+        if self.drops_create:
+            return failure(500, "the answer got lost", None)
+        return JSONResponse(self.batches[id_])
+
+    async def embeddings(self, request: Request) -> Response:
+        self.asked += 1
+        return vectors(await request.json())
+
+    async def every(self, _: Request) -> Response:
+        data = [] if self.hides else list(self.batches.values())[::-1]
+        return JSONResponse({"object": "list", "data": data, "has_more": False})
+
+    async def one(self, request: Request) -> Response:
+        found = self.batches.get(request.path_params["id"])
+        if found is None or self.hides:
+            return failure(404, "no such batch", None)
+        return JSONResponse(found)
+
+    def finish(self, id_: str) -> None:
+        """Do the work of a batch, and charge for it."""
+        batch = self.batches[id_]
+        lines = [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
+        done: list[dict[str, Any]] = []
+        failed: list[dict[str, Any]] = []
+        for place, line in enumerate(lines):
+            name = {"id": f"line_{place}", "custom_id": line["custom_id"]}
+            [text] = line["body"]["input"]
+            if self.expires_after is not None and place >= self.expires_after:
+                error = {"code": "batch_expired", "message": "the window is over"}
+                failed.append({**name, "response": None, "error": error})
+            elif text in self.refused:
+                error = {"type": "invalid_request_error", "code": None, "message": f"bad: {text}"}
+                response = {"status_code": 400, "body": {"error": error}}
+                failed.append({**name, "response": response, "error": None})
+            else:
+                self.charged += 1
+                response = {"status_code": 200, "body": _embedded(line["body"])}
+                done.append({**name, "response": response, "error": None})
+        is_expired = self.expires_after is not None
+        batch |= {
+            "status": "expired" if is_expired else "completed",
+            "output_file_id": self._keep("out", _jsonl(done[::-1])) if done else None,
+            "error_file_id": self._keep("err", _jsonl(failed)) if failed else None,
+            "request_counts": {
+                "total": len(lines),
+                "completed": len(done),
+                "failed": len(failed),
+            },
+        }
+
+    def _keep(self, kind: str, content: bytes) -> str:
+        id_ = f"file_{kind}_{len(self.files) + len(self.deleted)}"
+        self.files[id_] = content
+        return id_
+
+    def _file(self, id_: str) -> dict[str, Any]:
+        return {
+            "id": id_,
+            "object": "file",
+            "bytes": len(self.files[id_]),
+            "created_at": int(time.time()),
+            "filename": "x.jsonl",
+            "purpose": "batch",
+            "status": "processed",
+        }
+
+
+def numbers_for(text: str, length: int) -> list[float]:
+    """The vector of a text: the same for the same text, and hardly for another one."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return [1.0 + digest[place % len(digest)] for place in range(length)]
+
+
+def _embedded(body: dict[str, Any]) -> dict[str, Any]:
+    assert body["encoding_format"] == "base64"
+    numbers = numbers_for(body["input"][0], body["dimensions"])
+    vector = base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+    data = [{"object": "embedding", "index": 0, "embedding": vector}]
+    usage = {"prompt_tokens": 7, "total_tokens": 7}
+    return {"object": "list", "data": data, "model": body["model"], "usage": usage}
+
+
+def _jsonl(lines: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+@contextmanager
+def batch_server() -> Iterator[BatchServer]:
+    """Serve until the block ends."""
+    state = BatchServer(port=free_port())
+    app = Starlette(
+        routes=[
+            Route("/v1/embeddings", state.embeddings, methods=["POST"]),
+            Route("/v1/files", state.upload, methods=["POST"]),
+            Route("/v1/files/{id}/content", state.content),
+            Route("/v1/files/{id}", state.remove, methods=["DELETE"]),
+            Route("/v1/batches", state.create, methods=["POST"]),
+            Route("/v1/batches", state.every),
+            Route("/v1/batches/{id}", state.one),
+        ]
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=state.port, log_level="error", lifespan="off")
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield state
+    finally:
+        server.should_exit = True
+        thread.join()
