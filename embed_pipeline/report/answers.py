@@ -125,6 +125,9 @@ def _signs(history: History) -> Iterator[str]:
         yield "There is nothing to embed." if has_nothing_to_embed(metrics) else share
         if without := latest(metrics, "entities_empty_text"):
             yield f"Entities without text, which have no vector and do not count: {without:,.0f}."
+        if "pieces" in metrics and (pieces := latest(metrics, "pieces")):
+            long = latest(metrics, "entities_in_pieces")
+            yield f"Entities whose text is in pieces: {long:,.0f}, with {pieces:,.0f} pieces."
 
 
 def _failing(history: History) -> Answer:

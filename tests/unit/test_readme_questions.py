@@ -36,7 +36,7 @@ def test_m97_the_ten_questions_of_the_readme_have_their_answers() -> None:
 
 def test_m115_the_question_of_the_readme_is_answered_by_the_names_of_neighbours() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    asked = re.search(r'--embedding people search "([^"]+)"\W+# \*?([^,]+), who is (\d+)', readme)
+    asked = re.search(r'people search "([^"]+)"` finds ([^,]+), who is (\d+)th', readme)
     assert asked is not None
     example = yaml.safe_load((ROOT / "embeddings.example.yaml").read_text(encoding="utf-8"))
     template = example["embeddings"][1]["text"]
