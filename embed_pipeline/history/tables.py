@@ -77,6 +77,7 @@ DRAIN_COLUMNS: Final = (
     "heartbeats_failed",
     "cache_hits",
     "in_pieces",
+    "in_batches",
     "requests",
     "requests_limited",
     "holds_clamped",
@@ -99,6 +100,7 @@ DRAIN_COLUMNS: Final = (
     "config_requests_at_once",
     "config_jobs_per_request",
     "config_jobs_per_lease",
+    "config_mode",
     "config_queue",
 )
 """The columns that docs/history.md explains."""

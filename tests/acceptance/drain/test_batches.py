@@ -118,6 +118,7 @@ async def test_m126_killed_at_each_of_eight_points(
         await work_to_the_end(queue, batching)
 
         await assert_each_is_embedded_once(queue, api)
+        assert len(api.batches) == 1
         api.files.clear()
 
 
