@@ -46,6 +46,22 @@ def sample(signs: str) -> tuple[list[dict[str, Any]], dict[str, set[str]]]:
     return graph["entities"], answers
 
 
+async def places_of_people(embedder: Embedder, signs: str) -> Places:
+    """The same among people alone, as ``embeddings.example.yaml`` has them; relations only."""
+    entities, answers = sample(signs)
+    people = [entity for entity in entities if entity["entityType"] == "person"]
+    names = [entity["name"] for entity in people]
+    vectors = await embedded(embedder, [render_for(SHAPE)(entity) for entity in people])
+    asked = {text: right & set(names) for text, right in answers.items() if right & set(names)}
+    about = await embedded(embedder, list(asked))
+    return {
+        "relations": [
+            min(place(vector, vectors, names.index(name)) for name in right)
+            for vector, right in zip(about, asked.values(), strict=True)
+        ]
+    }
+
+
 async def places(embedder: Embedder, signs: str) -> Places:
     """The place of the first right answer to each question of both kinds."""
     entities, answers = sample(signs)
@@ -81,6 +97,9 @@ def main() -> None:
                 for most in (1, 5)
             ]
             rows.append(f"| {provider.value} | {way} | {' | '.join(shares)} |")
+            own = asyncio.run(places_of_people(embedder, signs))["relations"]
+            first, five = (sum(at <= most for at in own) / len(own) for most in (1, 5))
+            rows.append(f"| {provider.value}, people | {way} | {first:.2f} | {five:.2f} | | |")
     sys.stdout.write("\n".join(rows) + "\n")
 
 

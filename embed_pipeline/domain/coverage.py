@@ -75,9 +75,8 @@ class ReconcilePage:
     enqueued: Mapping[EnqueueOutcome, int] = field(default_factory=dict)
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
     in_pieces: int = 0
-    """Current, and too long for the model: embedded in pieces."""
     pieces: int = 0
-    """Of the texts of those."""
+    """Current, and too long for the model: such entities, and the pieces of their texts."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length."""
     oversized: int = 0
@@ -115,9 +114,8 @@ class CoverageReport:
     orphaned: int = 0
     """Vectors on entities that are no longer current."""
     in_pieces: int = 0
-    """Current, and too long for the model: embedded in pieces."""
     pieces: int = 0
-    """Of the texts of those."""
+    """Current, and too long for the model: such entities, and the pieces of their texts."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length; the rarest under ``OTHER_LENGTHS``."""
     oversized: int = 0
@@ -143,8 +141,7 @@ class CoverageReport:
     def embeddable(self) -> int:
         """Entities that can have a vector of ours at all."""
         without = self.counts[Coverage.UNEMBEDDABLE] + self.counts[Coverage.EMPTY_TEXT]
-        kept = self.counts[Coverage.FOREIGN] if self.keeps_foreign else 0
-        return self.entities - without - kept
+        return self.entities - without - self.keeps_foreign * self.counts[Coverage.FOREIGN]
 
     @property
     def percent(self) -> float:
@@ -242,9 +239,8 @@ class CoverageReport:
         try:
             return _read(json.loads(text))
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"this is no coverage report: {type(error).__name__} {error}"
-            ) from error
+            said = f"this is no coverage report: {type(error).__name__} {error}"
+            raise ValueError(said) from error
 
 
 def _read(data: Any) -> CoverageReport:

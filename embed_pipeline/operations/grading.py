@@ -12,6 +12,7 @@ from embed_pipeline.operations import wiring
 from embed_pipeline.operations.measuring import measure, smallest_cosine
 from embed_pipeline.operations.probing_edges import without_edges
 from embed_pipeline.operations.requests import send_counted
+from embed_pipeline.operations.splitting import text_splitter
 from embed_pipeline.store.quality import (
     last_quality,
     probe_texts,
@@ -72,7 +73,7 @@ async def _drift(queue: Queue, settings: Settings) -> float | None:
         return None
     embedder = wiring.open_embedder(settings)
     try:
-        prepare = wiring.text_splitter(settings, embedder)
+        prepare = text_splitter(settings, embedder)
         prepared = [prepare(text) for text, _ in probes]
         tokens = sum(text.tokens for text in prepared)
         limiter = wiring.open_limiter(queue, settings)

@@ -20,6 +20,7 @@ from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.measuring import moved
 from embed_pipeline.operations.requests import send_counted
+from embed_pipeline.operations.splitting import text_splitter
 from embed_pipeline.worker.batching import pack
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ async def _embedded(
     """As many of these as limit, budget and provider allow now, in order."""
     embedder = wiring.open_embedder(settings)
     limiter = wiring.open_limiter(queue, settings)
-    prepare = wiring.text_splitter(settings, embedder)
+    prepare = text_splitter(settings, embedder)
     found: dict[str, list[float]] = {}
     try:
         prepared = [prepare(text) for text in texts if text.strip()]

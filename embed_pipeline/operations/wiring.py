@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final
 
 from embed_pipeline.domain.audit import Operator
-from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.ports import Embedder, JobStore
@@ -20,6 +19,7 @@ from embed_pipeline.domain.redact import spellings
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.operations.providers import open_provider
 from embed_pipeline.operations.resident import set_loaded_modules_aside
+from embed_pipeline.operations.splitting import piece_splitter
 from embed_pipeline.operations.tracing import drain_trace, traced
 from embed_pipeline.settings import Settings
 from embed_pipeline.settings.secrets import known_secrets
@@ -287,21 +287,9 @@ def parts_on(
         embedder=embedder,
         render=render_for(shape),
         recipe=recipe_of(shape),
-        prepare=_piece_splitter(settings, embedder),
+        prepare=piece_splitter(settings, embedder),
         fault_of=fault_of,
         release_owner=queue.admin.release_owner,
         price=settings.price,
         trace=partial(drain_trace, queue=settings.queue),
     )
-
-
-def text_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText]:
-    """Prepare a text as a drain does, so that it gets the same vector."""
-    return _piece_splitter(settings, embedder) or embedder.prepare
-
-
-def _piece_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText] | None:
-    from embed_pipeline.embedding.tokens import piece_splitter  # only where it is wanted
-
-    most = embedder.limits.tokens_per_input
-    return piece_splitter(settings.entity_shape.pieces, max_tokens=most)

@@ -29,6 +29,12 @@ DIMENSIONS = 256
 CHANCE = np.random.default_rng(7)
 
 
+@pytest.fixture(autouse=True)
+def _the_same_chance_for_every_test() -> None:
+    """Whatever ran before, and in whichever process."""
+    CHANCE.bit_generator.state = np.random.default_rng(7).bit_generator.state
+
+
 @cache
 def graph() -> tuple[list[str], list[Edge], list[Edge]]:
     """The texts of the sample graph, edges, and pairs of the same degrees that are none."""
