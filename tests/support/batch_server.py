@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.parser import BytesParser
 from email.policy import HTTP
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from starlette.applications import Starlette
@@ -47,8 +47,8 @@ class BatchServer:
     """Texts that are refused, line by line."""
     expires_after: int | None = None
     """Does so many lines, then the window is over."""
-    cuts: bool = False
-    """Ends an answer in its middle."""
+    cuts: Literal["inside", "between"] | None = None
+    """Ends an answer in its middle: inside a line, or between two."""
     deleted: list[str] = field(default_factory=list)
     asked: int = 0
     """Ordinary requests."""
@@ -77,7 +77,10 @@ class BatchServer:
             return Response(content)
 
         def half() -> Iterator[bytes]:
-            yield content[: len(content) // 2]
+            middle = len(content) // 2
+            yield content[
+                : content.rindex(b"\n", 0, middle) + 1 if self.cuts == "between" else middle
+            ]
 
         return StreamingResponse(half())
 

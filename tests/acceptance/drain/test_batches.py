@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -255,16 +256,20 @@ async def test_m127_refused_lines_fail_their_own_jobs_and_tell_no_text(
     ]
 
 
+@pytest.mark.parametrize("where", ["inside", "between"])
 async def test_m127_an_answer_that_was_cut_is_read_again_and_not_paid_again(
-    queue: DrainUnderTest, batching: Batching, api: BatchServer
+    queue: DrainUnderTest,
+    batching: Batching,
+    api: BatchServer,
+    where: Literal["inside", "between"],
 ) -> None:
     await queue.given(JOBS)
     await batching.submit()
 
-    api.cuts = True
+    api.cuts = where
     first = await batching.tend()
     half = await queue.counted()
-    api.cuts = False
+    api.cuts = None
     await batching.tend()
 
     assert "nothing is paid again" in first.lines[0]
