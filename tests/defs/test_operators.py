@@ -40,6 +40,7 @@ CHOSEN = {"change_model": {"EMBEDDING_MODEL": "another-model"}}
 BESIDE = {"force": {"clear_orphans"}}
 """What a job does as well."""
 UNRECORDED = {
+    "collect_batches": "the work itself, of a batch",
     "drain_embed_queue": "the work itself",
     "recover_stale_leases": "the upkeep of the queue, whoever starts it",
     "prune_old_runs": "changes Dagster's history, and nothing of the queue",
