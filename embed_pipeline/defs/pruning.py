@@ -22,6 +22,7 @@ from embed_pipeline.history.forgetting import Forgotten, forget, last_day_kept, 
 
 PRUNED: Final = (
     DRAIN_JOB,
+    "collect_batches",
     "recover_stale_leases",
     "retry_failed_jobs",
     "cleanup_expired_jobs",
@@ -44,6 +45,7 @@ PRUNED: Final = (
 """Not the runs of assets: a reading that a person took goes with its run."""
 TICKING: Final = (
     "embed_backlog",
+    "embed_batches",
     "stale_leases",
     "queue_metrics",
     "reconcile_entities",

@@ -196,7 +196,7 @@ async def test_every_figure_is_given_or_left_out_on_purpose(
 
     given = {*prometheus.GAUGES, *(f"{name}_total" for name in prometheus.COUNTERS)}
     by_label = {name for name in figures if name.startswith(("deleted_", "failed_", "entities_"))}
-    by_label |= {status.value for status in JobStatus}
+    by_label |= {"pieces"} | {status.value for status in JobStatus}
     sums = {"jobs", "entities", "coverage_percent"}
     over_the_window = {name for name in figures if name.endswith("_in_window")} | {
         "window_seconds",

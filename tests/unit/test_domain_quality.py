@@ -26,13 +26,13 @@ from embed_pipeline.embedding.local import open_local
 from embed_pipeline.operations.measuring import auc_of, measure, smallest_cosine
 
 DIMENSIONS = 256
-CHANCE = np.random.default_rng(7)
+CHANCE = np.random.default_rng(1)
 
 
 @pytest.fixture(autouse=True)
 def _the_same_chance_for_every_test() -> None:
     """Whatever ran before, and in whichever process."""
-    CHANCE.bit_generator.state = np.random.default_rng(7).bit_generator.state
+    CHANCE.bit_generator.state = np.random.default_rng(1).bit_generator.state
 
 
 @cache
