@@ -70,6 +70,7 @@ class DrainConfig(RunConfig):
     mode: str | None = Field(
         default=None,
         pattern="^(sync|batch)$",
+        max_length=5,
         description="sync or batch: whether a backlog of EMBEDDING_BATCH_LEAST jobs or more goes "
         "through the provider's Batch API; empty is EMBEDDING_MODE.",
     )

@@ -215,7 +215,10 @@ def test_no_word_of_an_entitys_text_is_left_but_on_the_entity(evidence: Evidence
 
 def listening(pid: int) -> list[str]:
     """The addresses that a process listens at; other processes may reach it there."""
-    connections = psutil.Process(pid).net_connections(kind="inet")
+    try:
+        connections = psutil.Process(pid).net_connections(kind="inet")
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return []
     return [c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN]
 
 
