@@ -12,7 +12,7 @@ FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 
 
 class OneLineFormatter(logging.Formatter):
-    """A record is one line, whatever somebody has named an entity or a worker.
+    """One line per record, whatever an entity or a worker is called.
 
     Secrets are masked where errors are made; what is known or looks like one is masked here once
     more, and an error shows its stack without the words of other libraries.
@@ -23,7 +23,7 @@ class OneLineFormatter(logging.Formatter):
         self._secrets = known_secrets()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write the record, a traceback included, without anything that a terminal obeys."""
+        """Format the record and its traceback without control characters."""
         return one_line(redact(super().format(record), self._secrets))
 
     def formatException(  # noqa: N802 - the name that logging calls
@@ -31,7 +31,7 @@ class OneLineFormatter(logging.Formatter):
         ei: tuple[type[BaseException], BaseException, TracebackType | None]
         | tuple[None, None, None],
     ) -> str:
-        """Where an error happened, without what libraries say."""
+        """The stack of an error, without messages of libraries."""
         return stack_of(ei[1]) if ei[1] is not None else ""
 
 

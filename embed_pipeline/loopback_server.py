@@ -16,7 +16,7 @@ AT_ONCE: Final = 32
 
 
 class _Handler(WSGIRequestHandler):
-    """Ends a connection whose request does not arrive in time.
+    """Closes a connection whose request does not arrive in time.
 
     A timeout of the socket alone begins anew with every byte.
     """
@@ -24,26 +24,24 @@ class _Handler(WSGIRequestHandler):
     timeout = REQUEST_SECONDS
 
     def setup(self) -> None:
-        """Begin to wait."""
         super().setup()
         self._too_late = threading.Timer(REQUEST_SECONDS, self._hang_up)
         self._too_late.daemon = True
         self._too_late.start()
 
     def parse_request(self) -> bool:
-        """Read the request; what follows may take as long as it takes."""
+        """Parse the request; from here on no time limit applies."""
         try:
             return super().parse_request()
         finally:
             self._too_late.cancel()
 
     def finish(self) -> None:
-        """Stop waiting, however it ended."""
         self._too_late.cancel()
         super().finish()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-        """Log nothing: who asks, and how often, is no news."""
+        """Log nothing about scrapes."""
 
     def _hang_up(self) -> None:
         try:
@@ -62,7 +60,7 @@ class LoopbackServer(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **kwargs)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, if there is a place."""
+        """Answer in a new thread, or close the connection if there are too many."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -73,14 +71,14 @@ class LoopbackServer(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and give the place back."""
+        """Answer, and free the place."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that went away or never asked."""
+        """Ignore clients that went away or never asked."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

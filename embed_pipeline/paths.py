@@ -30,7 +30,7 @@ def state_dir() -> Path:
 
 
 def dagster_home() -> Path:
-    """Where ``make dev`` lets Dagster keep its history."""
+    """Dagster's home under ``make dev``."""
     return state_dir() / "dagster"
 
 

@@ -171,7 +171,7 @@ def _labelled(name: str, meaning: str, label: str, values: Figures) -> Metric:
 
 
 class QueueCollector(Collector):
-    """Answers a scrape with a reading; one that fails says so on the log, and ``up`` is 0."""
+    """Answers a scrape with a reading; a failed one is logged, and ``up`` is 0."""
 
     def __init__(self, read: Callable[[], Reading], *, wanted: Objectives) -> None:
         self._read = read
@@ -179,7 +179,6 @@ class QueueCollector(Collector):
         self._said: str | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """Answer a scrape."""
         try:
             reading = self._read()
         except EmbedPipelineError as error:
@@ -190,20 +189,19 @@ class QueueCollector(Collector):
         yield from families(reading, self._wanted)
 
     def _say(self, problem: str | None) -> None:
-        """Say a problem once, not with every scrape."""
+        """Log a problem once, not with every scrape."""
         if problem and problem != self._said:
             log.warning("embed_queue_up is 0: %s", problem)
         self._said = problem
 
 
 class Together(Collector):
-    """Several embeddings in one answer: each figure has a label that says whose it is."""
+    """Several embeddings in one answer, told apart by a label."""
 
     def __init__(self, collectors: Mapping[str, Collector]) -> None:
         self._collectors = collectors
 
     def collect(self) -> Iterator[Metric]:
-        """Answer a scrape."""
         found: dict[str, Metric] = {}
         for name, collector in self._collectors.items():
             for family in collector.collect():
@@ -218,7 +216,7 @@ class Together(Collector):
 
 
 class Recent:
-    """One reading for all who ask at the same time or shortly after, also if it failed."""
+    """One reading shared by all who ask within a short time, also if it failed."""
 
     def __init__(self, read: Callable[[], Reading]) -> None:
         self._read = read
@@ -246,7 +244,7 @@ class Recent:
 
 
 def read(settings: Settings) -> Reading:
-    """Take a reading, on a connection of its own."""
+    """Take a reading on a separate connection."""
 
     async def work() -> Reading:
         async with connected(wiring.connection(settings)) as driver:

@@ -30,14 +30,14 @@ _tracer: Final = trace.get_tracer("embed_pipeline")
 
 @contextmanager
 def trace_of(name: str, attributes: Attributes) -> Iterator[Span]:
-    """One piece of work of a consumer: begins a trace, or is part of one that is under way."""
+    """The span of one consumer's work: a new trace, or part of the current one."""
     with _span(name, SpanKind.CONSUMER, attributes) as span:
         yield span
 
 
 @contextmanager
 def call(name: str, attributes: Attributes) -> Iterator[Span]:
-    """A call to a server, as part of a trace; alone it is not recorded.
+    """A span for a call to a server; not recorded outside a trace.
 
     Else every look of a sensor would be a trace of its own.
     """

@@ -37,7 +37,7 @@ LATELY: Final = timedelta(minutes=5)
 
 
 class Operations:
-    """What can be done with a queue, on a driver of either kind."""
+    """The operations of a queue, on a driver of either kind."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Operations:
         self._is_checked = False
 
     async def init(self, *, change_model: bool = False) -> InstallReport:
-        """Create constraints and indexes, and let the queue belong to the model; may be repeated.
+        """Create constraints and indexes, and claim the queue for the model; safe to repeat.
 
         Raises:
             SchemaError: the database holds something that contradicts.
@@ -138,7 +138,7 @@ class Operations:
         return await (await self.checked()).admin.retry_failed(to_retry(which), preview=preview)
 
     async def release(self, owner: str) -> int:
-        """Give back, attempts refunded, what a worker or a Dagster run holds; how many it were."""
+        """Release what a worker or a Dagster run holds, attempts refunded; returns the count."""
         return await (await self.checked()).admin.release_owner(owner)
 
     async def find_expired(self, *, limit: int = 100) -> list[Job]:
@@ -174,7 +174,7 @@ class Operations:
         return await explain(await self.checked(), self.settings, entity)
 
     async def pause(self) -> None:
-        """Give out no more jobs; what is being worked on goes on."""
+        """Give out no more jobs; leased jobs are still finished."""
         await (await self.checked()).switch.pause(by=str(self.operator))
 
     async def resume(self, *, close_breaker: bool = False) -> None:
@@ -226,7 +226,7 @@ class Operations:
             await embedder.close()
 
     async def checked(self, *, for_vectors: bool = False) -> Store:
-        """The queue, once it is known that the schema is there and that the model is its own.
+        """The queue, after checking that its schema exists and that it belongs to the model.
 
         Raises:
             SchemaError: the schema is missing, or ``for_vectors`` does not fit the model.
@@ -245,7 +245,7 @@ class Operations:
 
 
 def through_this_loop(queue: Store) -> OpenStore:
-    """For the thread of the heartbeat: an async driver belongs to the loop of its program.
+    """Run the heartbeat's calls on this event loop: an async driver belongs to its loop.
 
     So the beats of such a worker stop while the program blocks its loop. A lease outlives that for
     minutes, and after it the worker writes nothing.

@@ -83,7 +83,7 @@ def _choose(
 
 
 def _embedding_first(words: list[str]) -> list[str]:
-    """The words of a command with ``--embedding`` in front, where the options of all stand."""
+    """Move ``--embedding`` to the front of the arguments, where global options stand."""
     end = words.index("--") if "--" in words else len(words)
     for at, word in enumerate(words[:end]):
         if word == "--embedding" or word.startswith("--embedding="):

@@ -47,18 +47,18 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 class _Choice:
-    """What ``--embedding`` said; one process is one command."""
+    """The value of ``--embedding``; one process runs one command."""
 
     embedding: str | None = None
 
 
 def choose(embedding: str | None) -> None:
-    """Mean this embedding from here on; ``None`` is the only one there is."""
+    """Select an embedding for this process; ``None`` selects the only one."""
     _Choice.embedding = embedding
 
 
 def chosen_settings() -> Settings:
-    """The settings of the embedding that is meant.
+    """The settings of the selected embedding.
 
     Raises:
         ConfigurationError: a setting is wrong, or it is not said which embedding is meant.
@@ -69,7 +69,7 @@ def chosen_settings() -> Settings:
 
 
 def each_chosen() -> tuple[Settings, ...]:
-    """The settings of the embedding that is meant, or of all."""
+    """The settings of the selected embedding, or of all of them."""
     from embed_pipeline.settings.embeddings import load_embeddings
 
     return load_embeddings() if _Choice.embedding is None else (chosen_settings(),)
@@ -78,7 +78,7 @@ def each_chosen() -> tuple[Settings, ...]:
 def with_database(
     work: Callable[[Driver, Settings], Awaitable[Result]], settings: Settings | None = None
 ) -> Result:
-    """Do ``work`` with a driver, and the settings as they are; its errors become messages."""
+    """Run ``work`` with a driver and the settings; its errors become messages."""
     from embed_pipeline.operations import wiring
     from embed_pipeline.operations.blocking import finish
     from embed_pipeline.store.connection import connected
@@ -98,7 +98,7 @@ def with_queue(
     *,
     for_vectors: bool = False,
 ) -> Result:
-    """Do ``work`` with the live queue; ``for_vectors`` the index must take those of the model.
+    """Run ``work`` with the live queue; ``for_vectors`` checks the index against the model.
 
     What it changes is recorded as done by whoever typed the command.
     """
@@ -115,7 +115,7 @@ def with_queue(
 
 
 def warn_about(settings: Settings) -> None:
-    """Say loudly what is allowed, and yet hardly meant."""
+    """Print warnings about settings that are allowed but probably not intended."""
     from embed_pipeline.settings import warnings
 
     for text in warnings(settings):
@@ -123,12 +123,12 @@ def warn_about(settings: Settings) -> None:
 
 
 def is_screen() -> bool:
-    """Say whether somebody looks at the output who wants to see it move."""
+    """Whether the output goes to an interactive terminal."""
     return sys.stdout.isatty() and not console.is_dumb_terminal
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask a person; a script must have said yes already."""
+    """Ask a person; a script must pass ``--yes``."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -140,7 +140,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def operator() -> Operator:
-    """Who typed the command: the user of the process, and who became it by sudo."""
+    """The user of this process, and the one behind sudo."""
     number = os.getuid()
     try:
         # Not getpass: it believes $LOGNAME, which anybody can set.
@@ -162,7 +162,7 @@ def duration(text: str) -> timedelta:
 
 
 def age(length: timedelta | float) -> str:
-    """A length of time in at most two units."""
+    """Format a duration in at most two units."""
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
     if seconds < 60:
         return f"{max(0.0, seconds):.0f} s"
@@ -177,22 +177,22 @@ def age(length: timedelta | float) -> str:
 
 
 def number_of(count: int) -> str:
-    """So many jobs, in words."""
+    """Pluralize."""
     return f"{count} job" if count == 1 else f"{count} jobs"
 
 
 def at(moment: datetime | None) -> str:
-    """A time of the server."""
+    """Format a time of the server."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else ""
 
 
 def safe(text: object) -> str:
-    """Somebody else's text: no markup, and nothing that moves the cursor."""
+    """Escape markup and control characters in untrusted text."""
     return escape(printable(str(text)))
 
 
 def say_waiting(grant: Grant) -> None:
-    """Say that the rate limit makes a request wait, and who asked for it."""
+    """Report that the rate limit delays a request, and which worker asked for the pause."""
     from embed_pipeline.domain.holds import HOW_TO_END
 
     why = f": {safe(grant.hold)}; {HOW_TO_END}" if grant.hold else ""
@@ -208,7 +208,7 @@ def table(*headers: str) -> Table:
 
 
 def show(rows: Table) -> None:
-    """Print a table; into a pipe without the blanks that fill its last column."""
+    """Print a table; without trailing blanks when the output is a pipe."""
     if console.is_terminal:
         console.print(rows)
         return

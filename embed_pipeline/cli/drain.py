@@ -93,7 +93,7 @@ def drain(
 async def _drain_all(
     settings: Settings, options: DrainOptions, *, is_live: bool
 ) -> list[DrainReport]:
-    """Drain the live queue, then that beside it; those that wait for new jobs both at once."""
+    """Drain the live queue, then the candidate's; with ``--watch`` both at once."""
     import asyncio
 
     from embed_pipeline.operations import wiring

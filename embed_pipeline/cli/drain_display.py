@@ -24,7 +24,7 @@ QUIET_SECONDS: Final = 60.0
 
 
 class DrainDisplay:
-    """Shows a report while it grows; its own errors end no drain."""
+    """Shows the report while it grows; its own errors never end a drain."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class DrainDisplay:
         self._console.print(escape(text), soft_wrap=True)
 
     def progress(self) -> Progress:
-        """The figures of this moment."""
+        """The current figures."""
         now = time.monotonic()
         left, wait = self._outlook.left, self._outlook.wait
         # Until the database is asked again, what this drain ended since is no longer left.
@@ -118,7 +118,7 @@ class DrainDisplay:
                 last, printed_at = figures, time.monotonic()
 
     def _tell_new_errors(self) -> None:
-        """Say why attempts fail, once for each kind: a drain that waits for jobs has no end."""
+        """Print each kind of error once: a watching drain never reaches its report."""
         kinds = list(self._report.kinds.values())
         for kind in kinds[self._told :]:
             self.say(f"! {kind.category}: {kind.example}")

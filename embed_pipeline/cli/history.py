@@ -85,7 +85,7 @@ def _start(since: str, *, now: datetime) -> datetime:
 
 
 def _write(out: Path, page: str) -> None:
-    """Write for this user only: the page names entities and quotes errors."""
+    """Write the file readable by this user only: it names entities and quotes errors."""
     from embed_pipeline.devserver.files import write_private
 
     if out.exists() and not out.is_file():
@@ -104,7 +104,7 @@ def _writing(out: Path) -> Iterator[None]:
 
 
 def _check_target(out: Path) -> None:
-    """Complain before the history is read, which may take long."""
+    """Check the target before reading the history, which may take long."""
     if not out.parent.is_dir():
         raise ConfigurationError(f"--out: there is no folder {out.parent}; make it first")
     if out.is_dir():

@@ -27,16 +27,16 @@ SHOWN_IDS: Final = 10
 
 
 class Change(Protocol):
-    """Changes the jobs of a filter, or only previews that."""
+    """Change the jobs of a filter, or preview that."""
 
     async def __call__(self, queue: Queue, which: JobFilter, *, preview: bool) -> BulkReport:
-        """Do it, or count what it would touch."""
+        """Apply the change, or count what it would touch."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How a change is talked about."""
+    """The words with which a change is reported."""
 
     move: Move
     verb: str
@@ -45,7 +45,7 @@ class Words:
 
     @property
     def sources(self) -> frozenset[JobStatus]:
-        """The states it starts from."""
+        """The states that the change starts from."""
         return MOVES[self.move][0]
 
 
@@ -164,7 +164,7 @@ async def _change(
     preview: bool,
     yes: bool,
 ) -> None:
-    """Preview, ask where many are meant, change, and say what was done."""
+    """Preview, confirm large changes, apply, and report."""
     named = await _named(queue, which.ids) if which.ids else []
     if refused := [job for job in named if job.status not in words.sources]:
         raise TransitionRefusedError(

@@ -51,7 +51,7 @@ def limits(context: typer.Context, json: AsJson = False) -> None:
 
 
 def limit_rows(state: LimiterState) -> Iterator[tuple[str, str]]:
-    """The limiter for people."""
+    """The state of the limiter as rows."""
     yield "Name", state.name
     yield "Allowed", str(state.limits)
     yield "Used", f"{state.requests} requests, {state.tokens} tokens"

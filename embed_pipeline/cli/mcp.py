@@ -130,7 +130,7 @@ async def _search(queue: Queue, live: Settings, question: str, limit: int) -> di
 async def _asked(
     settings: Settings, *, for_vectors: bool = False
 ) -> AsyncGenerator[tuple[Queue, Settings]]:
-    """The live queue on a driver that cannot write; errors are for a model to read, not secrets."""
+    """Open the live queue on a read-only driver; errors become messages without secrets."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     from embed_pipeline.operations.following import opened_live

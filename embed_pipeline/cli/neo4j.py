@@ -39,7 +39,7 @@ console = Console(highlight=False, emoji=False)
 
 
 def bundled_server(bolt_port: int | None = None) -> Neo4jServer:
-    """The server of this project; it is started where it was last, unless told otherwise."""
+    """The bundled server of this project, on the port it had last unless told otherwise."""
     if missing := [name for name in SERVER_PACKAGES if find_spec(name) is None]:
         raise ConfigurationError(
             f"the bundled server needs {', '.join(missing)}; run "
@@ -139,7 +139,7 @@ def load(
 
 @contextmanager
 def _stopped(server: Neo4jServer, *, restart: bool) -> Iterator[None]:
-    """Stop a running server for the length of the block, if that was asked for."""
+    """Stop a running server for the duration of the block; refused unless ``restart``."""
     was_running = restart and server.stop()
     if was_running:
         console.print("▸ Neo4j is stopped for a while; workers wait for it")

@@ -60,7 +60,7 @@ def plan(
 
 
 def plan_rows(made: Plan, before: Planned | None) -> Iterator[tuple[str, str]]:
-    """The plan for people."""
+    """The plan as rows."""
     yield "Model", made.model
     yield "Entities", str(made.entities)
     for kind, number in made.kinds.items():

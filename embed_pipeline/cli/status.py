@@ -73,7 +73,7 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is to say about one embedding."""
+    """Everything that ``status`` shows about one embedding."""
 
     metrics: QueueMetrics
     arrival: Arrival
@@ -92,7 +92,7 @@ async def look(
     window: timedelta = LATELY,
     report: CoverageReport | None = None,
 ) -> Seen:
-    """Read how one embedding stands; ``report`` is a scan of this moment, else the last one."""
+    """Read the state of one embedding; ``report`` is the current scan, or the last one kept."""
     from embed_pipeline.operations.fit import find_misfits
     from embed_pipeline.operations.following import difference, read_live
     from embed_pipeline.operations.reading import how_jobs_appear, read_metrics
@@ -108,7 +108,7 @@ async def look(
 
 
 def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
-    """Everything in words, most urgent first."""
+    """All rows in words, most urgent first."""
     if settings.queue != DEFAULT_QUEUE:
         yield "Name", settings.queue
     yield from status_rows(seen.metrics, settings.recovery_interval)
@@ -126,7 +126,7 @@ def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
 def _status(
     as_set: Settings, window: timedelta, *, coverage: bool, json: bool
 ) -> dict[str, Any] | None:
-    """Show one embedding; as JSON its figures are handed back."""
+    """Show one embedding; with ``--json`` its figures are returned."""
 
     async def work(queue: Queue, settings: Settings) -> Seen:
         report = (await scan(queue, settings, dry_run=True)).report if coverage else None
@@ -153,7 +153,7 @@ def _status(
 
 
 def coverage_line(report: CoverageReport, now: datetime) -> str:
-    """How many entities are current, and since when that is known."""
+    """How many entities are current, and as of when."""
     from embed_pipeline.domain.coverage import Coverage
     from embed_pipeline.domain.figures import nothing_to_embed
 
@@ -169,7 +169,7 @@ def coverage_line(report: CoverageReport, now: datetime) -> str:
 
 
 def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]:
-    """The same for machines; a scan of this command is as old as its reading of the queue."""
+    """The coverage for programs; ``as_of`` of a scan by this command is the time of the reading."""
     figures = {
         "percent": report.percent,
         "in_pieces": report.in_pieces,
@@ -180,7 +180,7 @@ def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]
 
 
 def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
-    """The reading for people, most urgent first."""
+    """The reading as rows, most urgent first."""
     state = metrics.state
     if state.is_paused:
         yield "Paused", f"{_since(state.paused_since, metrics.at)} by {state.paused_by}"
@@ -212,7 +212,7 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
 
 
 def _recovery(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str, str]]:
-    """The one sign of life that Dagster leaves in Neo4j also when there is nothing to do."""
+    """When a recovery last ran: the one trace of Dagster in Neo4j that exists without any work."""
     from embed_pipeline.domain.health import is_overdue
 
     if metrics.last_recovery is None or not interval:
@@ -241,7 +241,7 @@ def _details(metrics: QueueMetrics, job_status: str) -> str:
 
 
 def breaker_in_words(breaker: Breaker, now: datetime) -> str:
-    """What the breaker is, since when and why."""
+    """The state of the breaker, since when and why."""
     if breaker.is_outage:
         return f"{breaker.status.replace('_', '-')}: {breaker}"
     if breaker.status is BreakerStatus.HALF_OPEN:

@@ -46,7 +46,7 @@ def collect_batches() -> None:
 
 
 def batches_sensor(site: Site) -> dg.SensorDefinition:
-    """Asks the provider how batches stand, and lets a run collect what is ready."""
+    """Asks the provider about batches, and starts a run when answers are ready."""
 
     @sensor(
         site,

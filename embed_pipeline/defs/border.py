@@ -62,17 +62,16 @@ def _guarded_generator(function: Callable[..., Iterator[Any]]) -> Callable[..., 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """What an op does: a function with a context, the resource, and a config if it has one."""
+    """The body of an op: a function of the context, the resource, and a config if it has one."""
 
     function: Callable[..., None]
 
     @property
     def name(self) -> str:
-        """The name; that of a site may carry its queue."""
         return self.function.__name__
 
     def of(self, site: Site) -> dg.OpDefinition:
-        """The op of a site; its run config is read inside the border."""
+        """The op for a site; its run config is read inside the border."""
         function = self.function
         wanted = inspect.signature(function).parameters.get("config")
         config: type[RunConfig] | None = wanted.annotation if wanted else None
@@ -128,7 +127,7 @@ class Job:
 
 
 def job(work: Op, *, tags: Mapping[str, str] | None = None) -> Callable[[Callable[[], None]], Job]:
-    """Declare a job that does this; the docstring is its description."""
+    """Declare a job with this op; the docstring is the job's description."""
 
     def declare(function: Callable[[], None]) -> Job:
         return Job(function.__name__, inspect.getdoc(function) or "", work, tags or {})
@@ -173,7 +172,7 @@ def checks(
 def _with_resource(
     function: Callable[..., Any], site: Site, settings: Settings
 ) -> Callable[..., Any]:
-    """Hand in the resource of one embedding, inside the border."""
+    """Pass in the resource of one embedding, inside the border."""
     annotation = inspect.signature(function).parameters["context"].annotation
 
     @wraps(function)
@@ -197,7 +196,7 @@ def _resource(context: Any, site: Site, queue: str) -> Neo4jResource:
 
 
 def _shown(error: BaseException) -> BaseException:
-    """What may be shown of an error, with the stack of where it happened."""
+    """The redacted message of an error, with the stack of where it happened."""
     if isinstance(error, dg.Failure):
         shown = dg.Failure(
             without_secrets(error.description or ""),

@@ -71,7 +71,7 @@ def build_location(*embeddings: Settings) -> dg.Definitions:
 
 
 def _drains(site: Site) -> dg.Definitions:
-    """What every machine has that runs drains."""
+    """What every machine that runs drains needs."""
     return dg.Definitions(
         # Pruning is here because the logs of a run are where it ran.
         jobs=[drain_embed_queue.of(site), prune_old_runs.of(site)],
@@ -82,7 +82,6 @@ def _drains(site: Site) -> dg.Definitions:
 
 
 def _everything_else(site: Site) -> dg.Definitions:
-    """What a deployment has once."""
     jobs = [
         recover_stale_leases,
         retry_failed_jobs,
@@ -128,7 +127,6 @@ def _everything_else(site: Site) -> dg.Definitions:
 
 
 def _assets(site: Site, settings: Settings) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """The assets of one embedding."""
     queue = settings.queue
     return [
         *graph_assets(site, settings),

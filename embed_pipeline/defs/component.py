@@ -106,7 +106,7 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
     )
 
     def said(self) -> dict[str, str]:
-        """What was said, by the names of ``embeddings.yaml``."""
+        """The attributes that were given, by their names in ``embeddings.yaml``."""
         values = {
             ("model" if name == "embedding_model" else name): getattr(self, name)
             for name in type(self).model_fields
@@ -128,11 +128,9 @@ class EmbeddingScaffolder(dg.Scaffolder[ScaffoldParams]):
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldParams]:
-        """What it can be told."""
         return ScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
-        """Write it."""
         said = request.params or ScaffoldParams()
         entry: dict[str, Any] = {
             "name": said.label.lower(),

@@ -15,7 +15,7 @@ from embed_pipeline.domain.errors import ConfigurationError
 
 
 class RunConfig(dg.Config):
-    """What can be said about a run."""
+    """Base class of every run config."""
 
     model_config = ConfigDict(hide_input_in_errors=True, extra="forbid")
 
@@ -63,7 +63,7 @@ def read_config(config: type[Config], given: Any) -> Config:
 
 
 def _literal(kind: Any) -> Any:
-    """The same type with literal values only."""
+    """The same type restricted to literal values."""
     match kind:
         case dg.Shape():
             return dg.Shape({name: _literal_field(field) for name, field in kind.fields.items()})

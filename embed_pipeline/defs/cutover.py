@@ -55,7 +55,7 @@ class StartConfig(RunConfig):
 
 
 class FinishConfig(RunConfig):
-    """What is waited for before vectors are removed."""
+    """How long to wait before vectors are removed."""
 
     grace_minutes: int = Field(
         default=GRACE // timedelta(minutes=1),
@@ -241,7 +241,6 @@ async def _look(driver: Driver, settings: Settings) -> tuple[Alias | None, list[
 
 
 def _all(gates: list[Gate]) -> list[Gate]:
-    """With those that there is nothing to look at for."""
     found, detail = {gate.name for gate in gates}, NO_QUESTIONS if gates else NO_CANDIDATE
     others = [Gate(name, passed=True, detail=detail) for name in GATES if name not in found]
     return [*gates, *others]

@@ -41,7 +41,7 @@ async def opened_drain(
     stop: asyncio.Event,
     mode: str | None = None,
 ) -> AsyncGenerator[tuple[Queue, Drain]]:
-    """Put a drain of this run together; every driver of it comes from the resource."""
+    """Build the drain of this run; every driver of it comes from the resource."""
     async with wiring.opened_drain(
         settings,
         neo4j.open_embedder(settings),
@@ -78,7 +78,7 @@ async def side_of(neo4j: Neo4jResource, queue: str | None) -> Settings:
 async def run_and_tell(
     context: Context, queue: Queue, work: Drain, *, kept_for: str, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Drain, say how it goes once a minute, and tell what it did; the metadata of the run.
+    """Drain, log the progress once a minute, and report; returns the metadata of the run.
 
     ``kept_for`` is the queue of the deployment, whose assets keep the report of either side.
     """
@@ -95,7 +95,7 @@ async def run_and_tell(
 
 
 async def _say_progress(say: Callable[[str], None], queue: Queue, work: Drain) -> None:
-    """A line a minute in the log of the run; what cannot be read ends no drain."""
+    """Log one line a minute; a failed reading never ends a drain."""
     seconds = 0.0
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
@@ -112,7 +112,7 @@ async def _say_progress(say: Callable[[str], None], queue: Queue, work: Drain) -
 async def _tell(
     context: Context, queue: Queue, report: DrainReport, kept_for: str, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Log what became of the jobs, and keep it; the metadata of the run."""
+    """Log the outcome of the jobs, record the report, and return the metadata of the run."""
     ending = report.ending or "an error cut it short"
     figures, errors = plain(report.as_dict()), of_errors(report)
     errors |= await _failed_jobs(queue, report)
@@ -165,7 +165,7 @@ def keep_report(
 
 
 async def _failed_jobs(queue: Queue, report: DrainReport) -> dict[str, Any]:
-    """The jobs that have failed, as they stand; nothing where the database is away."""
+    """The failed jobs, in full; empty when the database is unreachable."""
     if not report.failed_ids:
         return {}
     try:

@@ -84,7 +84,7 @@ class DrainConfig(RunConfig):
     )
 
     def applied_to(self, options: DrainOptions) -> DrainOptions:
-        """The deployment's options with what was asked for."""
+        """The deployment's options, overridden by this config."""
         return replace(
             options,
             max_time=timedelta(minutes=self.max_minutes),

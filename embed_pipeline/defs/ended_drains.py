@@ -34,7 +34,7 @@ def take_back(
     repository: str | None,
     log: logging.Logger,
 ) -> list[str]:
-    """Take leases away from holders whose run has ended; a sentence about each run."""
+    """Take leases away from holders whose run has ended; returns a sentence about each run."""
     said = []
     for run_id in dict.fromkeys(map(run_id_of, holders)):
         run = instance.get_run_by_id(run_id)
@@ -47,7 +47,7 @@ def take_back(
 
 
 def _take_back(instance: dg.DagsterInstance, neo4j: Neo4jResource, run: dg.DagsterRun) -> str:
-    """Take everything from a run; its page says what becomes of the jobs.
+    """Take all leases away from a run; its page says what becomes of the jobs.
 
     What a failed drain held keeps its attempt and is tried apart from others: one of the jobs may
     have killed the worker. A canceled one has usually given everything back itself, unless the
@@ -72,7 +72,7 @@ def _take_back(instance: dg.DagsterInstance, neo4j: Neo4jResource, run: dg.Dagst
 
 
 def _what_becomes_of(jobs: Sequence[RecoveredJob]) -> str:
-    """For the page of the run that held them."""
+    """Log the outcome on the page of the run that held the jobs."""
     failed = sum(job.status is JobStatus.FAILED for job in jobs)
     given_up = f" {failed} had no attempt left and are failed." if failed else ""
     return (

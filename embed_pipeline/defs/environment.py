@@ -15,30 +15,26 @@ from embed_pipeline.settings.precedence import only_in_file, restore_environment
 
 
 class EnvironmentFirst(SecretsLoader, ConfigurableClass):
-    """Takes from ``.env`` only what the environment does not say."""
+    """Takes from ``.env`` only what the environment does not set."""
 
     def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
-        """Put the environment right at once: everything that follows reads it."""
+        """Correct the environment at once: everything that follows reads it."""
         self._inst_data = inst_data
         restore_environment()
 
     def get_secrets_for_environment(self, location_name: str | None) -> Mapping[str, str]:  # noqa: ARG002 - Dagster's signature
-        """What Dagster is to add to the environment of the code location."""
         return only_in_file()
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
-        """How ``dagster.yaml`` names this class."""
         return self._inst_data
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:
-        """There is nothing to configure."""
         return {}
 
     @classmethod
     def from_config_value(
         cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]
     ) -> Self:
-        """Make it as ``dagster.yaml`` says."""
         return cls(inst_data, **config_value)

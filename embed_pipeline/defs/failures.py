@@ -44,21 +44,21 @@ def failed_rows(jobs: Sequence[Job]) -> dg.TableMetadataValue:
 
 
 def what_failed(report: DrainReport) -> str:
-    """Where to read on about the failed jobs of a drain."""
+    """Links to more about the failed jobs of a drain."""
     shown = len(report.failed_ids)
     of = "" if shown == report.failed.total() else f" {shown} of"
     return f"The table failed_jobs of this run shows{of} them, why, and what to do"
 
 
 def of_reading(reading: Reading, before: Sequence[Point], *, at: float) -> dict[str, Any]:
-    """Every figure of a reading and what has failed today, below the picture of the last hour."""
+    """Every figure of a reading and today's failures, below the picture of the last hour."""
     figures = of_queue(reading)
     points = [*before, point(at, figures)]
     return {**drawn(points), **_kinds(reading.failed_today), **figures}
 
 
 def _kinds(kinds: Iterable[FailureKind]) -> dict[str, Any]:
-    """Today's failures by kind; nothing where none has failed."""
+    """Today's failures by kind; empty when there are none."""
     rows = [
         {
             "jobs": kind.count,

@@ -130,7 +130,7 @@ def upstream_sensor(site: Site) -> dg.SensorDefinition:
 
 
 def observed(reading: Reading) -> dict[str, dict[str, Any]]:
-    """What a reading says of the assets that nobody materializes, by the name of the asset."""
+    """The parts of a reading about assets that nobody materializes, by asset name."""
     report = reading.coverage
     found: dict[str, dict[str, Any]] = {}
     if report is not None:
@@ -144,14 +144,14 @@ def observed(reading: Reading) -> dict[str, dict[str, Any]]:
 def observations(
     seen: dict[str, dict[str, Any]], names: Iterable[str], queue: str
 ) -> list[dg.AssetObservation]:
-    """The same as events; no materializations, which would start what is downstream."""
+    """The same as observation events; a materialization would start what is downstream."""
     return [dg.AssetObservation(asset_key(name, queue), metadata=seen[name]) for name in names]
 
 
 async def _make(
     context: dg.AssetExecutionContext, neo4j: Neo4jResource
 ) -> tuple[DrainReport, dict[str, Any]]:
-    """Scan, enqueue and drain, and scan once more: the coverage that was reached."""
+    """Scan, enqueue, drain, and scan again for the coverage reached."""
     stop = asyncio.Event()
     settings = await side_of(neo4j, None)
     model = settings.model

@@ -45,7 +45,7 @@ MOST_NAMED: Final = 1_000
 
 
 class Selection(RunConfig):
-    """Which jobs; all conditions must hold, one that is empty does not matter."""
+    """Which jobs; all conditions must hold, an empty one is ignored."""
 
     preview: bool = Field(
         default=True,
@@ -73,7 +73,6 @@ class Selection(RunConfig):
     )
 
     def conditions(self) -> dict[str, Any]:
-        """What was said, for ``job_filter``."""
         hours = self.older_than_hours
         return {
             "ids": self.job_ids,
@@ -106,7 +105,6 @@ class CancelConfig(Selection):
     )
 
     def conditions(self) -> dict[str, Any]:
-        """What was said, for ``job_filter``."""
         statuses = [JobStatus(status.value) for status in self.statuses]
         return {**super().conditions(), "statuses": statuses, "owner": self.owner}
 
@@ -202,7 +200,6 @@ def _report(context: dg.OpExecutionContext, report: BulkReport, done: str) -> No
 
 
 def _entities(report: BulkReport) -> dict[str, Any]:
-    """Which entities a preview is about."""
     if not report.is_preview:
         return {}
     found = zip(report.job_ids, report.entity_uids, strict=True)

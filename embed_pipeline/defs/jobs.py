@@ -20,7 +20,7 @@ from embed_pipeline.store.purge import described
 
 
 def recovered_rows(jobs: list[RecoveredJob]) -> dg.TableMetadataValue:
-    """The recovered jobs, for people."""
+    """One row per recovered job."""
     return table(
         {
             "job": job.job_id,
@@ -146,7 +146,7 @@ def cleanup_expired_jobs() -> None:
 
 
 class InitialiseConfig(RunConfig):
-    """What may be changed beside what is missing."""
+    """What may be changed besides adding what is missing."""
 
     change_model: bool = Field(
         default=False,

@@ -10,7 +10,7 @@ from embed_pipeline.operations import wiring
 
 @op
 def end_hold(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
-    """End the pause that the provider has asked for."""
+    """End the pause that the provider asked for."""
     hold = neo4j.with_queue(
         lambda queue, settings: wiring.open_limiter(queue, settings).clear(),
         operator=operator_of(context),

@@ -51,7 +51,7 @@ _MARKDOWN: Final = re.compile(r"[\[\]<>`]")
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is there, texts without secrets; Dagster draws numbers and refuses None."""
+    """Values without ``None`` (Dagster refuses it) and texts without secrets."""
     return {
         name: without_secrets(value) if isinstance(value, str) else value
         for name, value in values.items()
@@ -66,13 +66,13 @@ def table(rows: Iterable[Mapping[str, Any]]) -> dg.TableMetadataValue:
 
 
 def picture(said: str, svg: str) -> dg.MarkdownMetadataValue:
-    """A drawing inside the text, and what is read aloud of it."""
+    """An inline drawing with its text alternative."""
     coded = base64.b64encode(svg.encode()).decode()
     return dg.MetadataValue.md(f"![{said}](data:image/svg+xml;base64,{coded})")
 
 
 def as_markdown(text: str) -> str:
-    """A text where the UI draws markdown: no link, picture or tag that somebody put into it."""
+    """Escape untrusted text where the UI renders markdown: no links, images or tags."""
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
@@ -133,7 +133,7 @@ def of_actions(entries: Sequence[AuditEntry]) -> dict[str, Any]:
 
 
 def of_errors(report: DrainReport) -> dict[str, Any]:
-    """Why attempts of a drain have failed; nothing where none has."""
+    """Why attempts of a drain failed; empty when none did."""
     rows = [
         {
             "attempts": kind.count,
@@ -227,5 +227,5 @@ def _escaped(text: str, longest: int) -> str:
 
 
 def ids(found: Sequence[str]) -> dict[str, Any]:
-    """The ids of the jobs that something was about."""
+    """The ids of the affected jobs."""
     return {"job_ids": list(found[:SHOWN]), "job_ids_shown": min(len(found), SHOWN)}

@@ -39,7 +39,7 @@ class UserRunCoordinator(QueuedRunCoordinator):
 
 
 def operator_of(context: dg.OpExecutionContext) -> Operator:
-    """Who is behind the run of an op."""
+    """The operator behind the run of an op."""
     tags = context.run.tags
     if user := tags.get(USER_TAG):
         return Operator(user, context.run_id)

@@ -35,7 +35,7 @@ COLOUR: Final = "#4f43dd"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one reading said."""
+    """The values of one reading that are drawn."""
 
     at: float
     figures: dict[str, float]
@@ -52,7 +52,7 @@ def recent(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Point]:
 
 
 def point(at: float, metadata: Any) -> Point:
-    """Take what is drawn from the metadata of a reading, as it is or as Dagster keeps it."""
+    """Take the drawn values from a reading's metadata, fresh or as Dagster stores it."""
     values = {name: getattr(metadata.get(name), "value", metadata.get(name)) for name in FIGURES}
     return Point(at, {n: float(v) for n, v in values.items() if isinstance(v, (int, float))})
 
@@ -95,14 +95,14 @@ def _panel(index: int, name: str, points: Sequence[Point]) -> str:
 
 
 def _thinned(known: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Peaks stay, and so does the last one."""
+    """Thin out points, keeping the peaks and the last one."""
     *earlier, last = known
     parts = (earlier[i : i + STEP] for i in range(0, len(earlier), STEP))
     return [*(max(part, key=lambda each: each[1]) for part in parts), last]
 
 
 def _line(places: Iterable[tuple[float, float]]) -> str:
-    """A line through whole places, each said by its distance from the one before."""
+    """An SVG path on whole coordinates, relative to save space."""
     whole = [(round(x), round(y)) for x, y in places]
     steps = (f"{x - u} {y - v}" for (u, v), (x, y) in pairwise(whole))
     return f"M{whole[0][0]} {whole[0][1]}l{' '.join(steps) or '0 0'}".replace(" -", "-")

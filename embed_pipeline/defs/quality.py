@@ -39,7 +39,7 @@ def quality_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
 
 
 def quality_schedule(site: Site) -> dg.ScheduleDefinition:
-    """Measures it once a day."""
+    """Measures the quality once a day."""
 
     @schedule(site, target=assets_of(site, QUALITY), cron_schedule="35 2 * * *")
     def daily_quality(_tick: Tick, neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
@@ -54,6 +54,6 @@ def quality_schedule(site: Site) -> dg.ScheduleDefinition:
 
 
 def of_quality(quality: Quality) -> dict[str, Any]:
-    """The figures of a reading, and what they mean."""
+    """The figures of a reading with their interpretation."""
     verdict = follows_the_graph(quality)
     return {"verdict": verdict.message, **verdict.figures}

@@ -47,7 +47,7 @@ class ReconcileConfig(RunConfig):
 
     @property
     def forced(self) -> Forced | None:
-        """What is to be embedded again."""
+        """Which entities are embedded again."""
         age = None if self.older_than_days is None else timedelta(days=self.older_than_days)
         which = Forced(entity_type=self.entity_type, model=self.model, older_than=age)
         if which != Forced() and not self.force:

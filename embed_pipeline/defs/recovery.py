@@ -36,7 +36,7 @@ WAITING: Final = (*IN_LINE, dg.DagsterRunStatus.STARTING)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The run that was requested last, and when; ``run`` is None if Dagster has none."""
+    """The recovery requested last, and when; ``run`` is None if Dagster does not know it."""
 
     at: int
     why: str
@@ -44,13 +44,13 @@ class Asked:
 
     @property
     def waits(self) -> bool:
-        """It has not started, for whatever reason."""
+        """Whether it has not started, for whatever reason."""
         return self.run is None or self.run.status in WAITING
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Request a run because of ``why``, or say why not."""
+    """Request a run because of ``why``, or the reason not to."""
 
     said: str
     why: str | None = None
@@ -59,7 +59,7 @@ class Decision:
 def decide(
     need: str | None, asked: Asked | None, *, is_start: bool, now: int, period: int
 ) -> Decision:
-    """Say whether to request a recovery; ``need`` is what a look has found."""
+    """Decide whether to request a recovery; ``need`` is the result of the look."""
     if is_start:
         return _request(START)
     if asked is None:
@@ -133,7 +133,7 @@ def recovery_sensor(site: Site) -> dg.SensorDefinition:
 
 
 async def _look(queue: Queue, settings: Settings) -> str | None:
-    """Why a recovery is needed; where it is not, that somebody has looked is recorded."""
+    """Why a recovery is needed; a look that finds nothing is recorded."""
     grace = settings.recovery_grace
     need = await queue.lookout.recovery_needed(grace=grace)
     if need is None:
@@ -142,7 +142,7 @@ async def _look(queue: Queue, settings: Settings) -> str | None:
 
 
 def _asked(instance: dg.DagsterInstance, request: dict[str, Any] | None) -> Asked | None:
-    """What has become of the last request; None if there is none, or its run has ended."""
+    """The state of the last request; None if there is none, or its run has ended."""
     if not request:
         return None
     runs = instance.get_runs(dg.RunsFilter(tags={REQUEST_TAG: request["token"]}), limit=1)
@@ -153,7 +153,7 @@ def _asked(instance: dg.DagsterInstance, request: dict[str, Any] | None) -> Aske
 
 
 def _withdraw(instance: dg.DagsterInstance, asked: Asked | None) -> None:
-    """Take a request back that still waits in line: never more than one does."""
+    """Cancel a queued request, so that at most one waits in the run queue."""
     run = asked.run if asked else None
     if run is not None and run.status in IN_LINE:
         instance.report_run_canceled(run, "It has not started in time; it is requested again.")

@@ -21,7 +21,7 @@ NEWS_EVERY: Final = timedelta(hours=1)
 
 
 def is_fresh(at: int, now: int) -> bool:
-    """Say whether a report need not be repeated; one still to come shows a clock set back."""
+    """Whether a report need not be repeated; one in the future means the clock was set back."""
     return now - NEWS_EVERY // timedelta(milliseconds=1) < at <= now
 
 
@@ -33,7 +33,7 @@ def renewed(
     queue: str,
     now: int,
 ) -> tuple[dict[str, Any], list[Verdict]]:
-    """What to remember, and the verdicts that Dagster does not show as they are."""
+    """What to remember, and the verdicts that Dagster does not show in their current state."""
     before = memory.get(KNOWN, {})
     hidden = _hidden(instance, verdicts, before, queue)
     known: dict[str, Any] = {}
@@ -56,7 +56,7 @@ def _hidden(
     before: Mapping[str, Any],
     queue: str,
 ) -> set[str]:
-    """The checks whose last report a run has covered up."""
+    """The checks whose last report was superseded by a run."""
     keys = {verdict.check.name: key_of(verdict.check, queue) for verdict in verdicts}
     latest = instance.event_log_storage.get_latest_asset_check_execution_by_key([*keys.values()])
     made = {

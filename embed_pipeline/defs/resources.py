@@ -64,7 +64,7 @@ class Neo4jResource:
         return self.run_as_set(follow)
 
     def run_as_set(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
-        """The same with the settings as they are, whatever is live."""
+        """The same with the settings as written, whatever side is live."""
         settings = self.settings
 
         async def main() -> Result:
@@ -88,7 +88,7 @@ class Neo4jResource:
         return self.run(on_queue)
 
     def with_queues(self, work: Callable[[Queue, Settings], Awaitable[Result]]) -> list[Result]:
-        """Do ``work`` with every queue that is kept fresh: the live one, then that beside it."""
+        """Run ``work`` with every queue that is kept fresh, the live one first."""
 
         async def on_queues(driver: Driver, settings: Settings) -> list[Result]:
             sides = await fresh_settings(driver, settings)

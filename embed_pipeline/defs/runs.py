@@ -55,7 +55,7 @@ def mark_worker(
     longest: timedelta,
     tags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write down which process works on a run, and when it must have ended at the latest."""
+    """Record which process works on a run, and when it must have ended at the latest."""
     instance.add_run_tags(
         run_id,
         {
@@ -68,7 +68,7 @@ def mark_worker(
 
 
 def worker_mark(pid: int) -> str:
-    """What names a process for ever: machine, number and start."""
+    """Identify a process uniquely: machine, pid and start time."""
     return f"{socket.gethostname()}:{pid}:{_started(pid):.2f}"
 
 
@@ -115,18 +115,18 @@ def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -
 
 
 def _is_overdue(started: float | None) -> bool:
-    """Say whether a drain should have marked its worker by now: it is the first thing it does."""
+    """Whether a drain should have marked its worker by now: that is its first action."""
     return started is not None and time.time() - started > LONGEST_START.total_seconds()
 
 
 def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Say whether the process is that of the run that this one repeats, whose tags it got."""
+    """Whether the mark is that of the re-executed run, whose tags were copied."""
     parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
     return parent is not None and parent.tags.get(WORKER_TAG) == run.tags.get(WORKER_TAG)
 
 
 def is_gone(worker: str) -> bool:
-    """Say whether a process of this machine has ended; of others nothing is known."""
+    """Whether a process of this machine has ended; of other machines nothing is known."""
     host, _, process = worker.partition(":")
     pid, _, started = process.partition(":")
     if host != socket.gethostname() or not pid.isdecimal():
@@ -146,7 +146,7 @@ def know_drains(
     beside: bool = False,
     tags: Mapping[str, str] = MappingProxyType({}),
 ) -> Drains:
-    """Count the drains of a code location under way, and those that have failed lately.
+    """Count the drains of a code location that are under way, and those that failed lately.
 
     Those of the queue ``beside`` the live one are counted apart: neither holds the other up.
     ``tags`` tells the drains of one embedding from those of others.
@@ -180,7 +180,7 @@ def know_drains(
 
 
 def _is_ending(record: dg.RunRecord) -> bool:
-    """Say whether the time of a drain is nearly used; its tag has some slack."""
+    """Whether the time of a drain is nearly used up; its tag has some slack."""
     longest = record.dagster_run.tags.get(MAX_RUNTIME_TAG, "")
     if record.start_time is None or not longest.isdecimal():
         return False

@@ -16,7 +16,7 @@ from embed_pipeline.operations.cleanup import clean_up
 
 
 def cleanup_schedule(site: Site) -> dg.ScheduleDefinition:
-    """Deletes what is old."""
+    """Deletes ended jobs at night."""
 
     @schedule(site, job_name=site.name(cleanup_expired_jobs.name), cron_schedule="15 3 * * *")
     def nightly_cleanup(_tick: Tick, neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
@@ -34,7 +34,7 @@ def cleanup_schedule(site: Site) -> dg.ScheduleDefinition:
 
 
 def pruning_schedule(site: Site) -> dg.ScheduleDefinition:
-    """Deletes old runs."""
+    """Deletes old Dagster runs at night."""
 
     @schedule(site, job_name=site.name(prune_old_runs.name), cron_schedule="45 3 * * *")
     def nightly_pruning(tick: Tick, neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
@@ -57,7 +57,7 @@ def pruning_schedule(site: Site) -> dg.ScheduleDefinition:
 
 
 def retry_schedule(site: Site) -> dg.ScheduleDefinition:
-    """Tries failed jobs again, where somebody turns it on."""
+    """Retries failed jobs every hour, if turned on."""
 
     @schedule(
         site,

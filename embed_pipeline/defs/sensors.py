@@ -29,7 +29,7 @@ MEASURED: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one look at the queue has found."""
+    """The result of one look at the queue."""
 
     backlog: Backlog
     decision: Start | Wait

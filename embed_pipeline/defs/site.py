@@ -15,12 +15,12 @@ EMBEDDING_TAG: Final = "embed_pipeline/embedding"
 
 
 def name_in(queue: str, plain: str) -> str:
-    """A name that the same thing of another queue does not have."""
+    """A name that is unique to the queue."""
     return plain if queue == DEFAULT_QUEUE else f"{queue}_{plain}"
 
 
 def group_in(queue: str, plain: str) -> str:
-    """The group of an asset: an embedding that has a name has a group of that name."""
+    """The asset group: a named embedding has its own."""
     return plain if queue == DEFAULT_QUEUE else queue
 
 
@@ -34,7 +34,7 @@ class Site:
 
     @property
     def first(self) -> Settings:
-        """The only one, as a rule; its deployment-wide settings hold for all."""
+        """The first embedding; its deployment-wide settings hold for all."""
         return self.embeddings[0]
 
     @property
@@ -44,7 +44,6 @@ class Site:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The names of the embeddings."""
         return tuple(settings.queue for settings in self.embeddings)
 
     def name(self, plain: str) -> str:
@@ -56,25 +55,25 @@ class Site:
 
     @property
     def neo4j(self) -> str:
-        """The key of the resource that leads to the graph; not one that another project has."""
+        """The key of the Neo4j resource; does not collide with another project's."""
         return self.name("embed_neo4j")
 
     @property
     def io_manager(self) -> str:
-        """The key of what stands where outputs would be handed on."""
+        """The key of the I/O manager."""
         return self.name("embed_outputs")
 
     def chosen(self, settings: Settings) -> dict[str, str]:
-        """What says in a run config which embedding is meant."""
+        """The run config entry that selects the embedding."""
         return {EMBEDDING: settings.queue} if self.is_shared else {}
 
     def tags(self, settings: Settings) -> dict[str, str]:
-        """What says it on a run."""
+        """The run tags that name the embedding."""
         return {EMBEDDING_TAG: settings.queue} if self.is_shared else {}
 
     def run_config(
         self, op: str, settings: Settings, config: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The run config of a job, for the one op that it has."""
+        """The run config of a job for its only op."""
         given = {**self.chosen(settings), **(config or {})}
         return {"ops": {self.name(op): {"config": given}}} if given else {}

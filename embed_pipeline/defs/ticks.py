@@ -27,24 +27,23 @@ CURSORS: Final = "embeddings"
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One look at one embedding."""
+    """One evaluation for one embedding."""
 
     context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext
     cursor: str | None = None
 
     @property
     def instance(self) -> dg.DagsterInstance:
-        """Dagster's memory."""
         return self.context.instance
 
     @property
     def log(self) -> logging.Logger:
-        """What is said to it stands on the page of the tick."""
+        """The log shown on the page of the tick."""
         return self.context.log
 
     @property
     def repository(self) -> str | None:
-        """The code location; unknown where no daemon evaluates."""
+        """The code location; unknown when no daemon evaluates."""
         context = self.context
         if isinstance(context, dg.ScheduleEvaluationContext):
             return repository_of(context.instance, context.log_key)
@@ -53,7 +52,7 @@ class Tick:
 
     @property
     def day(self) -> date:
-        """The day for which a schedule was to look."""
+        """The day that the schedule is evaluated for."""
         context = self.context
         is_schedule = isinstance(context, dg.ScheduleEvaluationContext)
         at = context.scheduled_execution_time if is_schedule else datetime.now(UTC)
@@ -124,7 +123,7 @@ def _evaluated(
     context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext,
     cursors: Mapping[str, str],
 ) -> dg.SensorResult:
-    """Look at every embedding, each with the cursor that it has left."""
+    """Evaluate every embedding with its own cursor."""
     neo4j: Neo4jResource = getattr(context.resources, site.neo4j)
     results: dict[str, dg.SensorResult | Exception] = {}
     for queue in site.queues:
@@ -134,7 +133,7 @@ def _evaluated(
 
 
 def _looked(look: Look, tick: Tick, neo4j: Neo4jResource, queue: str) -> Found | Exception:
-    """Look at one embedding; what is wrong with it must not keep the others waiting."""
+    """Evaluate one embedding; its errors must not block the others."""
     try:
         return look(tick, neo4j.of(queue))
     except Exception as error:
@@ -191,7 +190,7 @@ def _reason(result: dg.SensorResult) -> str:
 
 
 def _cursors(site: Site, cursor: str | None) -> dict[str, str]:
-    """What each embedding remembers; one alone has the whole cursor."""
+    """The cursor of each embedding; a single one owns the whole cursor."""
     if not site.is_shared:
         return {site.first.queue: cursor} if cursor else {}
     try:

@@ -51,7 +51,7 @@ def now_ms() -> int:
 
 
 def memory_of(cursor: str | None) -> dict[str, Any]:
-    """What the last tick has left; nothing where no sensor wrote that."""
+    """The state left by the last tick; empty if no sensor wrote it."""
     try:
         memory = json.loads(cursor or "{}")
     except ValueError:
@@ -114,13 +114,13 @@ async def _look(
 
 
 def _mark(actions: list[AuditEntry]) -> str:
-    """What tells a list of actions from another one; a long action counts on while it is shown."""
+    """The hash of a list of actions; it changes while a long action is still counting."""
     shown = [[entry.id, entry.count, entry.is_complete] for entry in actions]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
 def _noted(scan: Scan) -> dict[str, Any]:
-    """Where the next tick goes on; nothing after the end."""
+    """Where the next tick continues; empty after the end."""
     if scan.is_done:
         return {}
     return {
@@ -133,7 +133,7 @@ def _noted(scan: Scan) -> dict[str, Any]:
 
 
 def _resume(scan: Scan, memory: dict[str, Any]) -> None:
-    """Go on where the last tick ended, unless another version of this program left that."""
+    """Continue where the last tick ended, unless another version of this program wrote it."""
     with suppress(KeyError, ValueError):
         report = CoverageReport.from_json(memory["report"])
         scan.cursor, scan.jobs_cursor = memory["after"], memory["jobs_after"]

@@ -16,7 +16,7 @@ MOST_SAID: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class AdminTool:
-    """``neo4j-admin``, as the jars of the server have it."""
+    """``neo4j-admin`` from the jars of the server."""
 
     java: Path
     jars: Path
@@ -27,7 +27,7 @@ class AdminTool:
         return [str(self.java), compiler, "-cp", classes, "org.neo4j.cli.AdminTool", *arguments]
 
     def environment(self, home: Path) -> dict[str, str]:
-        """The variables that lead it to the data of ``home``, with Neo4j's default settings."""
+        """The variables that point it to the data of ``home``, with Neo4j's default settings."""
         return java_environment() | {"NEO4J_HOME": str(home), "NEO4J_CONF": str(home)}
 
     @contextmanager
@@ -60,6 +60,6 @@ class AdminTool:
 
 
 def _reason(said: str) -> str:
-    """What the tool complained about, without its progress and its stack traces."""
+    """The tool's error message without progress output and stack traces."""
     lines = [line for line in said.splitlines() if line and not line.startswith(("Files:", "\tat"))]
     return "\n".join(lines)[-MOST_SAID:] or "neo4j-admin failed without a word"

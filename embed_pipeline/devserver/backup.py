@@ -29,7 +29,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a dump says of itself."""
+    """The header of a dump that describes it."""
 
     created: str
     neo4j: str
@@ -40,7 +40,7 @@ class Manifest:
 
 
 def dump(home: ServerHome, tool: AdminTool, file: Path, *, neo4j: str, force: bool) -> Manifest:
-    """Write the data of a stopped server to ``file``; whole, or not at all.
+    """Write the data of a stopped server to ``file``, atomically.
 
     Raises:
         LocalServerError: there are no data, the file exists, or Neo4j refuses.
@@ -98,7 +98,7 @@ def _write(out: IO[bytes], home: ServerHome, tool: AdminTool, *, neo4j: str) -> 
 
 
 def load(home: ServerHome, tool: AdminTool, file: Path, *, neo4j: str, force: bool) -> Manifest:
-    """Put the data of ``file`` in the place of those of a stopped server.
+    """Replace the data of a stopped server by those of ``file``.
 
     The file is checked first, then unpacked beside the data; they change places by renaming. A load
     that ends anywhere leaves the old data or the new ones.
@@ -128,7 +128,7 @@ def load(home: ServerHome, tool: AdminTool, file: Path, *, neo4j: str, force: bo
 
 
 def _verified(archive: zipfile.ZipFile, file: Path, *, neo4j: str) -> Manifest:
-    """The manifest of a file that is what it says."""
+    """Verify a dump and return its manifest."""
     names = sorted(archive.namelist())
     if names != sorted([DUMP, MANIFEST]):
         raise LocalServerError(f"{file} is no file of 'embed-pipeline neo4j dump'")

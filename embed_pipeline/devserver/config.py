@@ -88,7 +88,7 @@ JVM_OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Memory:
-    """How much the server takes; sizes as Java and Neo4j write them (``512m``, ``2g``)."""
+    """How much memory the server takes, in the notation of Java and Neo4j (``512m``, ``2g``)."""
 
     heap: str = "1g"
     pagecache: str = "512m"
@@ -145,5 +145,5 @@ def server_command(
 
 
 def home_argument(home: Path) -> str:
-    """The argument by which a process is recognised as the server of ``home``."""
+    """The argument that identifies a process as the server of ``home``."""
     return f"--home-dir={home}"

@@ -43,11 +43,9 @@ LOCATIONS: Final = """
 
 
 class Writable(Protocol):
-    """Where text goes: a log, or a stream."""
+    """A sink for text: a log, or a stream."""
 
-    def write(self, text: str, /) -> object:
-        """Write it."""
-        ...
+    def write(self, text: str, /) -> object: ...
 
 
 def check_ui_port(port: int) -> None:
@@ -142,7 +140,7 @@ class DagsterProcess:
 
     @property
     def group(self) -> int:
-        """The process group that everything of Dagster is in."""
+        """The process group of everything that Dagster starts."""
         return self._process.pid
 
     def stop(self) -> None:
@@ -179,7 +177,7 @@ class DagsterProcess:
 def prepare_storage(
     home: Path, *, environment: Mapping[str, str], log: Writable, again: bool = False
 ) -> None:
-    """Let ``embed_pipeline.defs.preparing`` do its work, once, however many ask for it.
+    """Run ``embed_pipeline.defs.preparing`` once, however many processes ask for it.
 
     Where several create Dagster's storage at the same moment, its migrations may leave one that
     never opens again. ``again`` is for a clock that was set back.
@@ -207,7 +205,7 @@ def dagster_command(project: Path, port: int) -> list[str]:
 
 
 def _is_ahead(file: Path) -> bool:
-    """Say whether a file was written at a time still to come: the clock has gone back since."""
+    """Whether a file is dated in the future: the clock has been set back since."""
     return file.exists() and file.stat().st_mtime > time.time() + STEP_SECONDS
 
 

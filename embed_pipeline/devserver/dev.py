@@ -103,7 +103,7 @@ def _start_dagster(
 
 
 def _say_alarm(speaker: Speaker, line: str) -> None:
-    """Show a line of Dagster's log, which has colours of its own and may quote anything."""
+    """Print a line of Dagster's log; it has its own colours and may quote untrusted text."""
     speaker.say(printable(Text.from_ansi(line).plain), style="yellow")
 
 
@@ -150,7 +150,7 @@ def prepare_database(
 async def _say_what_is_live(
     driver: Driver, as_set: Settings, speaker: Speaker, *, change_model: bool
 ) -> bool:
-    """Go on with the live model where the variables say another one, and say how to change it.
+    """Go on with the live model when the settings name another one, and say how to change it.
 
     Says whether a cut-over to it could begin.
     """
@@ -179,7 +179,7 @@ def _say_addresses(
 
 
 def command() -> str:
-    """The command as it can be pasted here: nobody has activated the environment of ``make``."""
+    """The command line to paste here, without an activated environment."""
     return _short(Path(sys.executable).parent / "embed-pipeline")
 
 

@@ -13,7 +13,7 @@ from embed_pipeline.paths import PRIVATE_UMASK, make_private
 
 
 class DevSession:
-    """What this session has started, noted on disk so that the next one can clean up after it."""
+    """What this session has started, noted on disk so that the next one can clean up."""
 
     def __init__(self, notes: Path) -> None:
         self._notes = notes
@@ -25,7 +25,7 @@ class DevSession:
         return bool(self._started.get("neo4j"))
 
     def note(self, *, neo4j: bool) -> None:
-        """Remember, also over a ``kill -9``."""
+        """Remember it on disk, so that it survives ``kill -9``."""
         self._started["neo4j"] = neo4j
         write_private(self._notes, json.dumps(self._started))
 

@@ -4,4 +4,4 @@ from embed_pipeline.domain.errors import EmbedPipelineError
 
 
 class LocalServerError(EmbedPipelineError):
-    """Says what happened and what to do next, in words for the person at the terminal."""
+    """The message says what happened and what to do next."""

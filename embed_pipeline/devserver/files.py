@@ -12,7 +12,7 @@ from embed_pipeline.devserver.errors import LocalServerError
 
 
 def write_private(path: Path, content: str) -> None:
-    """Put ``content`` in place at once, readable by nobody but this user at any moment."""
+    """Write ``content`` atomically; at no moment readable by another user."""
     # mkstemp creates with mode 0600, so there is no moment with a wider one.
     descriptor, temporary = mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:

@@ -164,7 +164,7 @@ class ServerHome:
         shutil.rmtree(self._replaced, ignore_errors=True)
 
     def settle(self) -> None:
-        """Go back to the old data where a load was killed before the new ones were in place."""
+        """Restore the old data if a load was killed before the new ones were in place."""
         if self._replaced.exists() and not self.data.exists():
             self._replaced.rename(self.data)
         shutil.rmtree(self._replaced, ignore_errors=True)
@@ -172,7 +172,7 @@ class ServerHome:
             shutil.rmtree(leftover, ignore_errors=True)
 
     def _remove_leftovers(self) -> None:
-        """Remove what a start left that was killed half way, or a load."""
+        """Remove what a killed start or load has left."""
         self.settle()
         for leftover in self.folder.glob(f"{TEMPORARY_PREFIX}*"):
             shutil.rmtree(leftover, ignore_errors=True)

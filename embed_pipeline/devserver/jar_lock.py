@@ -15,7 +15,7 @@ APOC_GROUP = "org.neo4j.procedure"
 
 @dataclass(frozen=True)
 class Jar:
-    """One file of the server, and how to know that it is the right one."""
+    """One file of the server with its checksum."""
 
     group: str
     artifact: str
@@ -37,7 +37,7 @@ class Jar:
 
 @dataclass(frozen=True)
 class JarLock:
-    """The committed choice of versions, with a name that changes when any file of it does."""
+    """The committed choice of versions; its name changes when any file changes."""
 
     server: str
     apoc: str | None

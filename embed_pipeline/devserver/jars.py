@@ -111,7 +111,7 @@ def is_installed(folder: Path, lock: JarLock) -> bool:
 
 
 class _StoppedError(Exception):
-    """Ends a download that nobody waits for any more."""
+    """Ends a download that is no longer wanted."""
 
 
 def _install(folder: Path, lock: JarLock, on_progress: OnProgress, fetch: Fetch) -> None:

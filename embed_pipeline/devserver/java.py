@@ -30,7 +30,7 @@ def bundled_java() -> Path:
 
 
 def java_environment() -> dict[str, str]:
-    """The environment without the variables that add options to every Java.
+    """The environment without the variables that add options to every Java process.
 
     They are meant for other programs, can break this one, and print a line on each start.
     """

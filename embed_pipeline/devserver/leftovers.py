@@ -16,7 +16,7 @@ started with stays true for as long as it lives.
 
 
 def mark_of(home: Path) -> dict[str, str]:
-    """The variable for processes that work on this Dagster home."""
+    """The variable that marks processes that work on this Dagster home."""
     return {HOME_MARK: str(home.resolve())}
 
 
@@ -29,7 +29,7 @@ def stop_leftovers(home: Path) -> bool:
 
 
 def _groups_of(home: Path) -> set[int]:
-    """The process groups in which something lives that ``dev`` started for this home."""
+    """The process groups with a living process that ``dev`` started for this home."""
     import psutil
 
     wanted, groups = str(home.resolve()), set()

@@ -223,7 +223,7 @@ class Neo4jServer:
 
     @contextmanager
     def _stopped(self) -> Iterator[AdminTool]:
-        """Keep everybody from starting the server, and hand over Neo4j's tool for that time."""
+        """Hold the start lock, and yield Neo4j's admin tool."""
         self._home.create()
         with exclusive(self._home.lock_file):
             if self._find() is not None:

@@ -17,7 +17,7 @@ Ask = Callable[[], bool]
 
 
 def can_be_asked() -> bool:
-    """Whether a person sits there; a terminal stops whoever reads from it in the background."""
+    """Whether a person can answer; a terminal suspends background processes that read from it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     try:
@@ -27,7 +27,7 @@ def can_be_asked() -> bool:
 
 
 def hear_yes() -> bool:
-    """Whether the next line says yes."""
+    """Read a line: is it a yes?"""
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

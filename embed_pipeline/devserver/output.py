@@ -14,7 +14,7 @@ FLUSH_SECONDS: Final = 2.0
 
 
 class Outlet:
-    """A text stream that goes quiet, instead of raising, when nobody can read it any more.
+    """A text stream that goes quiet, instead of raising, once nobody can read it.
 
     ``rich`` ends the program when a pipe is broken, and a terminal that was closed raises an
     ``OSError`` of its own. Both came just when everything had to be stopped.
@@ -66,7 +66,7 @@ class Outlet:
 
 
 class Speaker:
-    """Prints from a thread of its own, for those who must not wait for a reader.
+    """Prints from its own thread, for callers that must not block on a reader.
 
     A pager that is not scrolled, or a stopped terminal, blocks whoever writes to it.
     """
@@ -78,12 +78,12 @@ class Speaker:
         self._thread.start()
 
     def say(self, text: str, *, style: str | None = None) -> None:
-        """Print a line soon; dropped if a thousand others wait to be read."""
+        """Queue a line; dropped if a thousand others are queued."""
         with suppress(queue.Full):
             self._lines.put_nowait((text, style))
 
     def close(self) -> None:
-        """Wait for what was said, but not for ever."""
+        """Flush the queue, for a limited time."""
         with suppress(queue.Full):
             self._lines.put_nowait(None)
             self._thread.join(FLUSH_SECONDS)

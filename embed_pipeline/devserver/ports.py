@@ -42,7 +42,7 @@ def check_port(port: int, *, advice: str = CHOOSE_ANOTHER) -> None:
 
 
 def listener_on(port: int) -> Listener | None:
-    """Who listens on ``port``; None if nobody, or somebody that this user may not look at."""
+    """The process that listens on ``port``; None if there is none or it is not visible to us."""
     import psutil
 
     try:

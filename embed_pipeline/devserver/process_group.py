@@ -11,7 +11,7 @@ POLL_SECONDS: Final = 0.25
 
 
 def stop_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
-    """Interrupt all of Dagster at once, so that runs give their leases back, and wait for it."""
+    """Interrupt Dagster's whole group at once, so that runs release their leases, and wait."""
     try:
         _signal_group(group, signal.SIGINT)
         deadline = time.monotonic() + STOP_SECONDS

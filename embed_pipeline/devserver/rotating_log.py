@@ -79,7 +79,7 @@ class RotatingLog:
             data = data[os.write(self._descriptor, data) :]
 
     def _make_ready(self, wanted: int) -> None:
-        """Have a file open that ``wanted`` bytes fit into."""
+        """Open the file, rotated if ``wanted`` bytes do not fit."""
         if self._descriptor is not None and not os.fstat(self._descriptor).st_nlink:
             self._close()
         if self._descriptor is None:

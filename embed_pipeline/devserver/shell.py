@@ -145,7 +145,7 @@ def _show(result: EagerResult, console: Console) -> None:
 
 
 def _safe(text: str) -> str:
-    """What is in a graph was written by others."""
+    """Strip control characters: the graph's content is untrusted."""
     return escape(printable(text))
 
 

@@ -25,7 +25,7 @@ class StopSignals:
 
     @property
     def outlive_hang_up(self) -> bool:
-        """Say whether it was started by ``nohup``, or otherwise with SIGHUP ignored."""
+        """Whether SIGHUP stays ignored, as it was at the start (``nohup``)."""
         return self._before.get(signal.SIGHUP) is None
 
     def __enter__(self) -> Self:
@@ -47,7 +47,7 @@ class StopSignals:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Let signals wait until the block ends: what it starts must not be lost half-way."""
+        """Defer signals to the end of the block: what it starts must not be lost half-way."""
         self._is_held_back = True
         try:
             yield

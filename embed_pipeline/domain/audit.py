@@ -44,13 +44,13 @@ class OperatorAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """On whose behalf something is done, and in which Dagster run if in one."""
+    """On whose behalf something is done, and in which Dagster run, if any."""
 
     actor: str
     run_id: str | None = None
 
     def __str__(self) -> str:
-        """How jobs and queue name it: ``cancelled_by``, ``paused_by``."""
+        """The form in which jobs and queue name it: ``cancelled_by``, ``paused_by``."""
         return f"{self.actor}, Dagster run {self.run_id}" if self.run_id else self.actor
 
 
@@ -73,7 +73,7 @@ class AuditEntry:
 
 
 def describe_filter(which: JobFilter, *, reason: str = "") -> str:
-    """A filter in one line, the conditions that do not matter left out."""
+    """A filter in one line, without unset conditions."""
     parts = {
         "id": which.ids,
         "status": which.statuses,

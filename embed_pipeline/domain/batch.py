@@ -48,7 +48,7 @@ KEY: Final = "embed_pipeline_batch"
 
 
 class BatchStatus(StrEnum):
-    """How far a batch is; whoever takes it goes on from there."""
+    """The progress of a batch; whoever takes it continues from there."""
 
     PREPARING = "preparing"
     """Jobs are leased and a file is made; the provider has no batch."""
@@ -88,11 +88,11 @@ class Batch:
 
     @property
     def owner(self) -> str:
-        """Who holds its jobs."""
+        """The ``lock_owner`` of its jobs."""
         return owner_of_batch(self.id)
 
     def line(self, now: datetime) -> str:
-        """How it stands, in words."""
+        """Its state, in words."""
         jobs = f"{self.jobs} jobs"
         if self.status is BatchStatus.REFUSED:
             return f"batch {self.id} was refused: {self.error}"
@@ -118,7 +118,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class ProviderBatch:
-    """A batch as the provider shows it."""
+    """A batch as the provider reports it."""
 
     id: str
     status: str
@@ -131,13 +131,13 @@ class ProviderBatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing comes any more."""
+        """Whether its state is final."""
         return self.status in {"completed", "failed", "expired", "cancelled"}
 
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """One line of an answer; without an error that names the text, it is not the job's fault."""
+    """One line of the output; an error that does not name the text is not the job's fault."""
 
     custom_id: str
     vector: Vector | None = None
@@ -148,7 +148,7 @@ class BatchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SentJob:
-    """What was sent for a job, as the store remembers it."""
+    """What was sent for a job, as the store recorded it."""
 
     lease: Lease
     text_hash: str
@@ -156,11 +156,11 @@ class SentJob:
 
 
 class AnswerCutError(Exception):
-    """An answer ended before its end; it is read again, and nothing is paid again."""
+    """An answer was truncated; reading it again costs nothing."""
 
 
 class BatchRefusedError(Exception):
-    """The provider has refused, and certainly made nothing."""
+    """The provider has refused, and has certainly not created anything."""
 
 
 class BatchProvider(Protocol):
@@ -171,19 +171,19 @@ class BatchProvider(Protocol):
         ...
 
     async def upload(self, path: Path, *, name: str) -> str:
-        """Send the input file; its id. Raises ``BatchRefusedError`` where that is certain."""
+        """Upload the input file; its id. Raises ``BatchRefusedError`` where that is certain."""
         ...
 
     async def create(self, file: str, metadata: Mapping[str, str]) -> ProviderBatch:
-        """Make a batch, once; raises ``BatchRefusedError`` only where none was made."""
+        """Create a batch, once; raises ``BatchRefusedError`` only if none was created."""
         ...
 
     async def find(self, metadata: Mapping[str, str]) -> ProviderBatch | None:
-        """The batch with this metadata, if the provider shows it."""
+        """The batch with this metadata, if the provider lists it."""
         ...
 
     async def read(self, id_: str) -> ProviderBatch | None:
-        """How a batch stands; None where the provider does not know it, or not yet."""
+        """The state of a batch; None if the provider does not know it (yet)."""
         ...
 
     def answers(self, file: str) -> AsyncIterator[BatchAnswer]:
@@ -195,15 +195,15 @@ class BatchProvider(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give connections back."""
+        """Close its connections."""
         ...
 
 
 class BatchStore(Protocol):
-    """Where batches are remembered."""
+    """Keeps the records of batches."""
 
     async def begin(self, id_: str, *, model: str, holder: str) -> None:
-        """Remember a batch before anything is leased for it."""
+        """Record a batch before anything is leased for it."""
         ...
 
     async def every(self) -> list[Batch]:
@@ -211,31 +211,31 @@ class BatchStore(Protocol):
         ...
 
     async def now(self) -> datetime:
-        """The time by which leases and turns are counted."""
+        """The clock by which leases and turns are timed."""
         ...
 
     async def take(self, id_: str, *, holder: str) -> Batch | None:
-        """Work on a batch for a while; None while somebody else does, or it is gone."""
+        """Take a turn to work on a batch; None while another worker has it, or if it is gone."""
         ...
 
     async def write(self, id_: str, *, holder: str, **properties: Any) -> bool:
-        """Write about a batch that is still held, and go on holding it."""
+        """Update a batch whose turn is still ours, and extend the turn."""
         ...
 
     async def drop(self, id_: str, *, holder: str) -> bool:
-        """Forget a batch that is still held."""
+        """Delete the record of a batch whose turn is still ours."""
         ...
 
     async def let_go(self, id_: str, *, holder: str) -> None:
-        """Let others work on it at once."""
+        """End the turn at once."""
         ...
 
     async def mark_sent(self, sent: Sequence[SentJob]) -> None:
-        """Remember on the jobs what is sent for them."""
+        """Record on the jobs what is sent for them."""
         ...
 
     async def hold(self, batch: str, until: datetime) -> int:
-        """Let all leases of a batch last until then; returns how many."""
+        """Extend all leases of a batch until then; returns how many."""
         ...
 
     async def sent_jobs(self, batch: str, *, model: str) -> list[SentJob]:
@@ -244,29 +244,29 @@ class BatchStore(Protocol):
 
 
 class Purse(Protocol):
-    """Pays for batches out of the budget; their rate limits are the provider's own."""
+    """Charges batches to the budget; the provider's rate limits for batches are its own."""
 
     async def spend(self, tokens: int) -> str | None:
-        """Count so many tokens at the price of a batch, or say why not."""
+        """Charge so many tokens at the batch price, or say why not."""
         ...
 
     async def correct(self, *, counted: int, charged: int) -> None:
-        """Put right what was counted."""
+        """Replace a charge by the actual cost."""
         ...
 
 
 def owner_of_batch(id_: str) -> str:
-    """Who holds the jobs of a batch."""
+    """The ``lock_owner`` of the jobs of a batch."""
     return f"{OWNER}/{id_}"
 
 
 def is_batch(owner: str | None) -> bool:
-    """Whether leases are those of a batch: nobody died of their jobs if they expire."""
+    """Whether these are leases of a batch: if they expire, no worker died of their jobs."""
     return (owner or "").startswith(f"{OWNER}/")
 
 
 def custom_id(lease: Lease) -> str:
-    """The name of a line: a job under one fence."""
+    """The ``custom_id`` of a line: job and fence."""
     return f"{lease.job_id}/{lease.fence}"
 
 

@@ -50,7 +50,6 @@ class Breaker:
     """The provider is down, for all that is known; nobody has to mend anything here."""
 
     def is_probe_due(self, now: datetime) -> bool:
-        """Whether somebody may try if it works again."""
         if self.status is BreakerStatus.CLOSED:
             return False
         return self.probe_at is None or now >= self.probe_at

@@ -22,13 +22,13 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 class Period(StrEnum):
-    """How long a budget is for."""
+    """The period of a budget."""
 
     DAY = "day"
     MONTH = "month"
 
     def start(self, now_ms: int) -> int:
-        """When the period that holds ``now_ms`` began."""
+        """When the period that contains ``now_ms`` began."""
         now = _EPOCH + now_ms * _MS
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         first = midnight if self is Period.DAY else midnight.replace(day=1)
@@ -49,7 +49,6 @@ class Unit(StrEnum):
     TOKENS = "tokens"
 
     def shown(self, amount: float) -> str:
-        """An amount for people."""
         if self is Unit.TOKENS:
             return f"{amount:,.0f} tokens"
         # Cents say nothing about a budget of a tenth of one.
@@ -67,13 +66,13 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was granted today and this month, over everybody who shares the account."""
+    """What was granted today and this month, to all users of the account."""
 
     day: Spent
     month: Spent
 
     def plus(self, tokens: int, nano_usd: int) -> "Spending":
-        """With so much more, or less where it was counted too high."""
+        """Add to the counts, or subtract where they were too high."""
         return Spending(_plus(self.day, tokens, nano_usd), _plus(self.month, tokens, nano_usd))
 
 
@@ -89,7 +88,7 @@ def _plus(spent: Spent, tokens: int, nano_usd: int) -> Spent:
 
 
 def rolled(spending: Spending, *, now_ms: int) -> Spending:
-    """Begin a new day or month; must be kept.
+    """Start a new day or month if it is time; the result must be stored.
 
     After a clock was set back, what lies ahead counts as if it were now: no period gets more than
     its budget, and nobody waits for longer than to the end of one.
@@ -106,7 +105,7 @@ def _rolled(spent: Spent, start_ms: int) -> Spent:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """How much of one budget is used, and when it begins anew."""
+    """How much of one budget is used, and when it starts anew."""
 
     period: Period
     unit: Unit
@@ -116,7 +115,6 @@ class BudgetUse:
 
     @property
     def percent(self) -> float:
-        """How much of it is used."""
         return 100 * self.used / self.allowed
 
     @property
@@ -131,7 +129,7 @@ class BudgetUse:
 
     @property
     def share(self) -> str:
-        """How much of how much."""
+        """The used part of the total, in words."""
         return f"{self.unit.shown(self.used)} of {self.unit.shown(self.allowed)}"
 
     def __str__(self) -> str:
@@ -146,7 +144,7 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent on an account; nothing is limited that is not set."""
+    """What may be spent on an account; what is not set is not limited."""
 
     price: Price = UNKNOWN
     usd_per_day: float | None = None
@@ -171,7 +169,7 @@ class Budget:
         return max(1, int(min(most) / REQUESTS_PER_BUDGET)) if most else None
 
     def uses(self, spending: Spending) -> tuple[BudgetUse, ...]:
-        """How each budget that is set stands; the spending is ``rolled``."""
+        """The state of each budget that is set; the spending must be ``rolled``."""
         return tuple(
             _use(period, unit, spending, allowed)
             for period, unit, allowed in self.parts()
@@ -179,7 +177,7 @@ class Budget:
         )
 
     def spent(self, spending: Spending) -> BudgetUse | None:
-        """The budget that grants nothing now, the one that does so for longest."""
+        """The spent budget that blocks for longest, if any."""
         spent = [use for use in self.uses(spending) if use.is_spent]
         return max(spent, key=lambda use: use.until, default=None)
 
@@ -195,7 +193,7 @@ NO_BUDGET: Final = Budget()
 
 
 def corrected(spending: Spending, budget: Budget, *, counted: int, charged: int) -> Spending:
-    """Put right what was counted for a request, now that the provider has said what it charges."""
+    """Replace what was counted for a request by what the provider charges."""
     price = budget.price
     money = price.nano_usd(charged) - price.nano_usd(counted)
     return spending.plus(charged - counted, money)

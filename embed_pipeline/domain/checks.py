@@ -24,7 +24,7 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that is looked at."""
+    """One thing that is checked."""
 
     name: str
     subject: Subject

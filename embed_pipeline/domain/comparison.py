@@ -26,7 +26,7 @@ AS_GOOD: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A text, and the places of the entities that answer it."""
+    """A text, and the indexes of the entities that answer it."""
 
     text: str
     answers: frozenset[int]
@@ -36,7 +36,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What one template makes of the sample: texts, and texts without the sentence asked for."""
+    """The texts that one template makes of the sample, with and without the sentence asked for."""
 
     texts: Sequence[str]
     held_out: Mapping[int, str]
@@ -46,7 +46,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """What every contender is asked: the same edges, pairs and questions."""
+    """What every contender is measured by: the same edges, pairs and questions."""
 
     edges: Sequence[Edge]
     non_edges: Sequence[Edge]
@@ -80,7 +80,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a contender has shown, and what the whole graph would cost with it."""
+    """The result of a contender, and the price of the whole graph with it."""
 
     contender: Contender
     edges: Auc | None
@@ -91,7 +91,7 @@ class Standing:
 
     @property
     def measures(self) -> list[Auc]:
-        """What could be measured."""
+        """The measures that are available."""
         answered = (self.relations, self.sentences)
         found = (self.edges, *(each and each.auc for each in answered))
         return [auc for auc in found if auc]
@@ -103,7 +103,7 @@ class Standing:
 
     @property
     def margin(self) -> float:
-        """Half the interval of 95 % of the quality, as if the measures were independent."""
+        """Half the 95 % interval of the quality, as if the measures were independent."""
         halves = ((auc.high - auc.low) / 2 for auc in self.measures)
         return sum(half**2 for half in halves) ** 0.5 / len(self.measures)
 
@@ -119,7 +119,7 @@ def ranked(standings: Sequence[Standing]) -> list[Standing]:
 
 
 def choice(standings: Sequence[Standing]) -> Standing:
-    """The cheapest that cannot be told from the best; of equally cheap ones the best."""
+    """The cheapest contender that cannot be told from the best; among equals the best."""
     best = max(each.quality for each in standings)
     as_good = [each for each in standings if each.quality >= best - AS_GOOD]
     return min(as_good, key=lambda each: (_cost(each), -each.quality))
@@ -132,7 +132,7 @@ def _cost(standing: Standing) -> float:
 def relation_questions(
     edges: Sequence[Edge], names: Sequence[str], dice: random.Random
 ) -> list[Question]:
-    """A question for each start and type of edges: the name, and the words of the relation."""
+    """One question per start and type of edges: the name, and the relation in words."""
     ends: dict[tuple[int, str], set[int]] = {}
     for edge in edges:
         ends.setdefault((edge.start, edge.type), set()).add(edge.end)
@@ -144,7 +144,7 @@ def relation_questions(
 
 
 def sentence_questions(texts: Sequence[str], dice: random.Random) -> list[Question]:
-    """A sentence of each text that has others."""
+    """One sentence of each text that has others."""
     asked: list[Question] = []
     for place, text in enumerate(texts):
         # A longer one was cut, and its end would stay in the text.
@@ -159,7 +159,7 @@ def sentence_questions(texts: Sequence[str], dice: random.Random) -> list[Questi
 
 
 def without_sentences(texts: Sequence[str], questions: Sequence[Question]) -> dict[int, str]:
-    """The texts of those that are asked for, each without its sentence."""
+    """The texts that are asked for, each without its sentence."""
     return {
         place: texts[place].replace(question.text, "")
         for question in questions
@@ -168,13 +168,13 @@ def without_sentences(texts: Sequence[str], questions: Sequence[Question]) -> di
 
 
 def _some(questions: list[Question], dice: random.Random) -> list[Question]:
-    """A draw; nothing where a result would be chance."""
+    """A random draw; empty where a result would be chance."""
     if len(questions) < FEWEST:
         return []
     return dice.sample(questions, min(QUESTIONS, len(questions)))
 
 
 def _words(relation: str) -> str:
-    """``WORKS_AT`` as people say it."""
+    """A relationship type in words: ``WORKS_AT`` → "works at"."""
     words = relation.replace("_", " ")
     return words.lower() if words.isupper() else words

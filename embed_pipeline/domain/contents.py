@@ -25,7 +25,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Sums over entities; bounded, however many there are."""
+    """Sums over entities, of bounded size."""
 
     read: int = 0
     """Entities whose text was read."""
@@ -92,7 +92,7 @@ def present_in(properties: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _most_frequent(texts: Counter[str]) -> dict[str, int]:
-    """Keep ``MOST_TEXTS`` of them; what is taken from each is what the rarer ones had at most."""
+    """Keep at most ``MOST_TEXTS``; counts are lowered by that of the next one (a lower bound)."""
     ordered = texts.most_common(MOST_TEXTS + 1)
     if len(ordered) <= MOST_TEXTS:
         return dict(ordered)

@@ -26,7 +26,7 @@ OTHER_LENGTHS: Final = -1
 
 
 class Coverage(StrEnum):
-    """What the scan finds on a current entity; each of them is counted in exactly one class."""
+    """The classes of the scan; each current entity is counted in exactly one."""
 
     CURRENT = "current"
     MISSING = "missing"
@@ -55,7 +55,7 @@ class CoverageKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePage:
-    """What one page of the scan found and did; ``cursor`` is ``None`` after the last page."""
+    """The result of one page of the scan; ``cursor`` is ``None`` after the last page."""
 
     cursor: KeyValue | None
     scanned: int
@@ -92,7 +92,7 @@ class ReconcilePage:
 
 @dataclass(frozen=True, slots=True)
 class ScanPace:
-    """How scans get on; large graphs take several steps."""
+    """The progress of scans; large graphs take several steps."""
 
     ended: datetime | None = None
     """When the last whole scan ended."""
@@ -139,20 +139,20 @@ class CoverageReport:
 
     @property
     def embeddable(self) -> int:
-        """Entities that can have a vector of ours at all."""
+        """Entities that can have one of our vectors."""
         without = self.counts[Coverage.UNEMBEDDABLE] + self.counts[Coverage.EMPTY_TEXT]
         return self.entities - without - self.keeps_foreign * self.counts[Coverage.FOREIGN]
 
     @property
     def percent(self) -> float:
-        """Current ones of those that can have a vector; a graph without any is covered."""
+        """Current ones as a share of the embeddable; a graph without any counts as covered."""
         if self.embeddable == 0:
             return 100.0
         return self.counts[Coverage.CURRENT] / self.embeddable * 100
 
     @property
     def left_out(self) -> str:
-        """Which entities the percentage leaves out, for the end of a sentence; empty if none."""
+        """What the percentage leaves out, as the end of a sentence; empty if nothing."""
         words = {Coverage.EMPTY_TEXT: "without text", Coverage.UNEMBEDDABLE: "not embeddable"}
         if self.keeps_foreign:
             words[Coverage.FOREIGN] = "with a vector of others"
@@ -293,7 +293,7 @@ def _sums(
 
 
 def _most(numbers: Counter[Name], most: int, other: Name) -> dict[Name, int]:
-    """The most frequent ones, and the sum of the rest under ``other``, which takes no place."""
+    """The most frequent entries, and the sum of the rest under ``other``, which counts as none."""
     named = Counter({name: number for name, number in numbers.items() if name != other})
     kept = dict(named.most_common(most))
     rest = numbers.total() - sum(kept.values())

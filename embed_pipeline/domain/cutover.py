@@ -35,7 +35,7 @@ LONGEST_SLUG: Final = 40
 
 
 class Phase(StrEnum):
-    """How far a cut-over is; an alias without one has nothing under way."""
+    """The progress of a cut-over; without one, none is under way."""
 
     FILLING = "filling"
     """The candidate is being filled, and has never been live."""
@@ -49,7 +49,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two: where its vectors are, and who makes them of what."""
+    """One of the two sides: where its vectors are, which model makes them, and from what."""
 
     queue: str
     index: str
@@ -63,7 +63,7 @@ class Side:
 
     @property
     def identity(self) -> Identity:
-        """What its vectors can be compared with."""
+        """Vectors are comparable only within it."""
         return Identity(self.provider, self.model, self.dimensions, self.recipe)
 
     def __str__(self) -> str:

@@ -35,7 +35,7 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class PreparedText:
-    """A text as the model can take it: whole, or in pieces where it is too long for that."""
+    """A text as the model can take it: whole, or in pieces where it is too long."""
 
     text: str
     tokens: int
@@ -46,12 +46,12 @@ class PreparedText:
 
     @property
     def inputs(self) -> "tuple[PreparedText, ...]":
-        """What is sent for it: each is an input of a request."""
+        """The inputs of a request that are sent for it."""
         return self.pieces or (self,)
 
     @property
     def weights(self) -> list[int]:
-        """How much the vector of each input counts in that of the text."""
+        """The weight of each input's vector in that of the text."""
         return [piece.tokens for piece in self.inputs]
 
 
@@ -68,7 +68,7 @@ def whole_vectors(vectors: Sequence[Vector], texts: Iterable[PreparedText]) -> l
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors in the order of the texts, and what the provider charges for."""
+    """Vectors in the order of the texts, and the tokens that the provider charges for."""
 
     vectors: list[Vector]
     tokens: int

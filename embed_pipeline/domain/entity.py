@@ -27,7 +27,7 @@ TEMPLATE_BRACES: Final = {"{{": "{", "}}": "}"}
 
 
 def is_name(name: str) -> bool:
-    r"""Whether a label or property of the user may be called so.
+    """Whether a label or property of the user may have this name.
 
     Neo4j takes nearly everything. Refused are: a backslash, because Neo4j reads ``\u0060`` as a
     backquote before anything else, so that no quoting would hold; characters that nobody sees or
@@ -147,7 +147,7 @@ class EntityShape:
 
     @property
     def vector_print(self) -> str:
-        """Property with what the stored vector is known by: another vector does not fit it."""
+        """Property with the fingerprint of our vector; one that was replaced does not fit it."""
         return f"{self.vector}_print"
 
     @property
@@ -157,7 +157,7 @@ class EntityShape:
 
     @property
     def provenance(self) -> tuple[str, ...]:
-        """The mark: what is written beside a vector, in the same transaction."""
+        """The properties written beside a vector, in the same transaction."""
         return (
             self.vector_model,
             self.vector_hash,

@@ -73,7 +73,7 @@ _VARYING: Final = (
 
 
 def fingerprint(message: str) -> str:
-    """What stays of a message when everything that varies is taken out."""
+    """A message without its variable parts (numbers, ids, names)."""
     text = message.strip()
     for pattern, stand_in in _VARYING:
         text = pattern.sub(stand_in, text)
@@ -208,7 +208,7 @@ class RateLimitedError(TransientError):
 
 
 class NobodyAskedError(RateLimitedError):
-    """Everybody waits already, so the request was not sent and says nothing of the provider."""
+    """Not sent, because everybody waits already; it tells nothing about the provider."""
 
 
 class BudgetSpentError(NobodyAskedError):

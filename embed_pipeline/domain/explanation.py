@@ -36,14 +36,14 @@ class Explanation:
 
     @property
     def is_found(self) -> bool:
-        """Whether a search by the text of today finds it."""
+        """Whether a search by the current text finds it."""
         return self.coverage is Coverage.CURRENT
 
 
 def why_not(
     reading: EntityReading, coverage: Coverage, *, text_hash: str, recipe: str, job: Job | None
 ) -> str:
-    """Say in a sentence what the vector is worth, and what becomes of it."""
+    """Explain in a sentence the state of the vector, and what happens to it next."""
     words = {
         Coverage.CURRENT: "its vector is that of this text",
         Coverage.EMPTY_TEXT: "there is nothing in its text to embed, so it has no vector",

@@ -11,7 +11,7 @@ from embed_pipeline.domain.job import Job
 
 @dataclass(frozen=True, slots=True)
 class FailureKind:
-    """How many jobs have failed so; message, entity and job are those of the latest."""
+    """How many jobs failed this way; message, entity and job are those of the latest."""
 
     category: ErrorCategory
     message: str

@@ -73,7 +73,7 @@ def coverage_figures(report: CoverageReport) -> dict[str, int | float]:
 
 
 def coverage_in_words(report: CoverageReport) -> str:
-    """How much is current, and what that leaves out."""
+    """The share that is current, and what that leaves out."""
     share = f"{report.percent:.2f} % are current{report.left_out}"
     return share if report.embeddable else nothing_to_embed(report)
 

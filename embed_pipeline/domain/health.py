@@ -51,7 +51,7 @@ CLEANUP_SLACK: Final = timedelta(days=1, hours=12)
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What this deployment has set itself."""
+    """The service objectives of this deployment."""
 
     recovery_interval: timedelta
     reconcile_interval: timedelta
@@ -63,7 +63,7 @@ class Objectives:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything that was read at one time; ``metrics`` is missing where the schema is.
+    """Everything read at one time; ``metrics`` is missing where the schema is.
 
     ``index`` describes the vector index, if there is one; today begins at midnight UTC.
     """

@@ -16,7 +16,7 @@ twice for every request."""
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Of one limit: so much until it is whole again."""
+    """What is left of one limit, and the time until it is whole again."""
 
     amount: int
     resets_in: timedelta
@@ -24,7 +24,7 @@ class Left:
 
     @property
     def is_scarce(self) -> bool:
-        """Whether others should know; also if nobody says what of."""
+        """Whether other workers should know; also if the total is unknown."""
         return self.limit is None or self.amount < SCARCE * self.limit
 
 
@@ -37,7 +37,7 @@ class Allowance:
 
     @property
     def is_scarce(self) -> bool:
-        """Whether others should know."""
+        """Whether other workers should know."""
         return any(left is not None and left.is_scarce for left in (self.requests, self.tokens))
 
 
@@ -48,12 +48,12 @@ HOW_TO_END: Final = "'embed-pipeline limits clear' or the job clear_limits ends 
 
 
 def clamped(asked: timedelta) -> timedelta:
-    """As much of a pause as is granted; the only place that decides it."""
+    """Cut a pause to what is granted; the only place that decides it."""
     return max(timedelta(0), min(asked, LONGEST_HOLD))
 
 
 def pause_of(seconds: float) -> timedelta | None:
-    """Any number of seconds as a pause; ``None`` for what is none."""
+    """A number of seconds as a pause; ``None`` if it cannot be one."""
     if math.isnan(seconds) or seconds < 0:
         return None
     if seconds >= timedelta.max.total_seconds():
@@ -63,7 +63,7 @@ def pause_of(seconds: float) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who passed a pause on to all others."""
+    """The worker that reported a pause."""
 
     queue: str
     owner: str
@@ -104,22 +104,22 @@ class Hold:
 
 
 def cut_of(asked: timedelta) -> str:
-    """In words: how much was wanted, and how much is granted."""
+    """In words: how long a pause was asked for, and how long is granted."""
     wanted = "for ever" if asked == timedelta.max else f"{asked.total_seconds():.0f} s"
     return f"{wanted}, cut to {LONGEST_HOLD.total_seconds():.0f} s"
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """So much of the provider's limit may be used before ``until_ms``, when it is whole again."""
+    """What may be used of the provider's limit before ``until_ms``, when it is whole again."""
 
     amount: int
     until_ms: int
 
     def holds(self, now_ms: int) -> bool:
-        """Whether it still says something; never for longer than a pause may last."""
+        """Whether it still applies; never for longer than a pause may last."""
         return now_ms < self.until_ms <= now_ms + LONGEST_HOLD // timedelta(milliseconds=1)
 
     def less(self, amount: int) -> "Rest":
-        """After so much was used."""
+        """The rest after so much was used."""
         return replace(self, amount=max(0, self.amount - amount))

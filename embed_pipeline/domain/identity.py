@@ -18,7 +18,7 @@ LONGEST_RECIPE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """What is embedded, and by which model; nothing of it has a default."""
+    """The node shape and the model of an embedding; nothing has a default."""
 
     provider: Provider | str
     """Also ``python:package.module:Class``."""
@@ -48,7 +48,7 @@ class Identity:
         return cls(provider, model, dimensions, recipe)
 
     def refusal(self, queue: str, stored: "Identity | None") -> str | None:
-        """Why a deployment of this identity must not work on a queue, or ``None``."""
+        """Why a deployment with this identity must not work on a queue, or ``None``."""
         if stored is None or stored == self:
             return None
         with_text = stored.recipe != self.recipe

@@ -37,7 +37,7 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it was read; the database may have moved on since."""
+    """A job as it was read; the database may have changed since."""
 
     id: str
     entity_uid: str
@@ -76,7 +76,7 @@ class Job:
 
     @property
     def is_suspect(self) -> bool:
-        """Its lease has expired once: it may be what killed its worker, so it is kept apart."""
+        """Its lease has expired before: it may have killed its worker, so it is kept apart."""
         return self.expiries > 0
 
 
@@ -95,13 +95,13 @@ class Lease:
     fence: int
 
     def __hash__(self) -> int:
-        """Of what tells leases apart; a worker looks each of its leases up ten times."""
+        """Hash only what identifies a lease: a worker looks each of its leases up ten times."""
         return hash((self.job_id, self.fence))
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
-    """The right to work on a job, and what its worker has to know of it."""
+    """The right to work on a job, and what its worker has to know about it."""
 
     lease: Lease
     attempts: int
@@ -118,7 +118,7 @@ class LeasedJob:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A wish to have one version of an entity embedded.
+    """A request to embed one version of an entity.
 
     ``text_hash`` is that of the rendered text, where the caller has rendered it. ``is_lost`` opens
     a finished job again although its text is the same: its vector is gone. ``force`` does so too,
@@ -161,23 +161,23 @@ class NewJob:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What is unique in the database."""
+        """The key that is unique in the database."""
         return (self.entity_uid, self.model, self.version)
 
 
 def run_id_of(owner: str) -> str:
-    """The run in an owner's name; the rest tells steps, machines and tries apart."""
+    """The run id in an owner's name; the rest tells steps, machines and tries apart."""
     return owner.partition("/")[0]
 
 
 def is_holder(owner: str, holders: Iterable[str]) -> bool:
-    """Say whether an owner, or a run that is named, is among those who hold jobs."""
+    """Whether an owner, or any owner of a run, is among the current holders."""
     return any(holder == owner or holder.startswith(f"{owner}/") for holder in holders)
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """All conditions must hold; ``None`` means that it does not matter.
+    """All conditions must hold; ``None`` is no condition.
 
     ``owner`` is a whole owner or a run id, ``ended_before`` and ``created_before`` are times of the
     database server.

@@ -45,13 +45,13 @@ class EntityReading:
 
     @property
     def model(self) -> str | None:
-        """The model of the vector that is there; ``None`` without one."""
+        """The model of the stored vector; ``None`` without one."""
         return (self.vector_model or UNKNOWN_MODEL) if self.has_vector else None
 
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """Which entities are to be embedded again, although nothing is wrong with their vectors."""
+    """Which entities are embedded again although their vectors are current."""
 
     entity_type: str | None = None
     model: str | None = None
@@ -79,7 +79,7 @@ class Forced:
 def classify(
     reading: EntityReading, *, model: str, text_hash: str, dimensions: int | None
 ) -> Coverage:
-    """Say how well the vector fits text, version and model of today."""
+    """Compare the vector with the current text, version and model."""
     if reading.unfit is not None:
         return Coverage.UNEMBEDDABLE
     if not reading.has_vector:

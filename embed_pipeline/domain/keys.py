@@ -83,7 +83,7 @@ def values_of(uid: str) -> list[KeyValue]:
 
 
 def other_values_of(key: KeyValue, uid: str) -> list[KeyValue]:
-    """Keys of the other type, text or number, with which another entity would be the same job's."""
+    """Keys of the other type (text or number) that would share the job of this one."""
     return [value for value in values_of(uid) if isinstance(value, str) is not isinstance(key, str)]
 
 
@@ -113,5 +113,5 @@ def whole_number(value: object) -> int | None:
 
 
 def is_negative_zero(value: object) -> bool:
-    """Whether it is -0.0, which to an index is another key than 0."""
+    """Whether it is -0.0, which an index treats as another key than 0."""
     return value == 0 and str(value) == "-0.0"

@@ -30,7 +30,7 @@ from embed_pipeline.domain.job import JobStatus, NewJob
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Doubles from ``base`` up to ``cap``, then takes off up to ``jitter`` of it.
+    """Doubles from ``base`` up to ``cap``, then subtracts a random part, up to ``jitter`` of it.
 
     The jitter spreads jobs that failed together, so that they do not come back together.
     """
@@ -164,7 +164,7 @@ def after_expiry(
 
 
 class EnqueueOutcome(StrEnum):
-    """What an enqueue found, and so did."""
+    """What an enqueue found and did."""
 
     CREATED = "created"
     PRESENT = "present"
@@ -174,7 +174,7 @@ class EnqueueOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """What an enqueue needs to know about the job that is there already."""
+    """What an enqueue must know about the existing job."""
 
     status: JobStatus
     priority: int

@@ -42,7 +42,7 @@ COUNTERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Whether the queue gives out jobs, and why not."""
+    """Whether the queue gives out jobs, and if not, why."""
 
     breaker: Breaker
     is_paused: bool = False
@@ -94,22 +94,22 @@ class QueueMetrics:
 
     @property
     def hold_left(self) -> timedelta:
-        """How long nobody may ask the provider; zero if it has asked for no pause."""
+        """How long the provider may not be asked; zero if it has not asked for a pause."""
         return max(timedelta(0), self.hold.until - self.at) if self.hold else timedelta(0)
 
     @property
     def left(self) -> int:
-        """Jobs that are not done yet."""
+        """Jobs that are not finished."""
         return self.counts[JobStatus.PENDING] + self.counts[JobStatus.PROCESSING]
 
     @property
     def eta(self) -> timedelta | None:
-        """When they are done at the pace of the window; None where nobody knows."""
+        """When they are done at the pace of the window; None if unknown."""
         return time_left(self.left, self.throughput_per_minute, hold=self.hold_left)
 
     @property
     def outlook(self) -> str | None:
-        """The same in words."""
+        """The ETA in words."""
         return outlook(self.left, self.throughput_per_minute, hold=self.hold_left)
 
 

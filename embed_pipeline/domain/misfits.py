@@ -33,7 +33,7 @@ _OF_THE_KEY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the graph itself calls its labels and properties, each with how often it is there."""
+    """The labels and properties of the graph, each with its count."""
 
     labels: Mapping[str, int] = field(default_factory=dict)
     properties: Mapping[str, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """One thing that does not fit, and what to do."""
+    """One mismatch between settings and data, and what to do."""
 
     what: str
     remedy: str
@@ -56,12 +56,12 @@ class Misfit:
 
     @property
     def seen(self) -> str:
-        """What does not fit, with examples."""
+        """The mismatch, with examples."""
         return f"{self.what}: {', '.join(self.examples)}" if self.examples else self.what
 
 
 def misfits(report: CoverageReport, shape: EntityShape, names: Names) -> list[Misfit]:
-    """What a scan has seen that hardly anybody means; nothing where all is well."""
+    """Mismatches that a scan has seen and that are probably not intended."""
     if report.entities == 0:
         return [_nothing(shape, names)]
     return [
@@ -173,7 +173,7 @@ def _same(report: CoverageReport, shape: EntityShape) -> Iterator[Misfit]:
 
 
 def _suggestion(wanted: str, names: Mapping[str, int]) -> str:
-    """A name that is there, if there is a similar one, and what else there is."""
+    """An existing name that is similar, if any, and the other existing names."""
     if not names:
         return ""
     lower = {name.lower(): name for name in names}

@@ -21,7 +21,7 @@ class Provider(StrEnum):
 
     @property
     def runs_here(self) -> bool:
-        """Whether the vectors are made on this machine: nobody charges, limits or reads along."""
+        """Whether vectors are made on this machine: no charges, no limits, no third party."""
         return self not in (Provider.OPENAI, Provider.OWN)
 
 
@@ -39,7 +39,7 @@ class EmbeddingModel:
     """How good it was measured to be, and for whom; for models that nobody else tells about."""
 
     def can_make(self, dimensions: int) -> bool:
-        """Say whether vectors of this length can be had from the model."""
+        """Whether the model can make vectors of this length."""
         return dimensions == self.dimensions or dimensions in self.shorter
 
     @property

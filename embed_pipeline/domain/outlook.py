@@ -6,7 +6,7 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What only the database knows: the jobs left, and the seconds until the limit gives way."""
+    """What only the database knows: the jobs left, and the seconds until the limit allows more."""
 
     left: int | None = None
     wait: float = 0.0
@@ -14,7 +14,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The figures of one moment."""
+    """The figures at one moment."""
 
     done: int
     failed: int
@@ -56,7 +56,7 @@ class Progress:
 
 
 def progress_line(progress: Progress, *, waited: float) -> str:
-    """What the log of a run says once a minute; ``waited`` are seconds for the rate limit."""
+    """The line that a run logs once a minute; ``waited`` are seconds spent on the rate limit."""
     left = "an unknown number" if progress.left is None else progress.left
     eta = "unknown" if progress.eta is None else clock(progress.eta)
     now = f"for {progress.wait:.0f} s more" if progress.wait >= 1 else "no"
@@ -77,7 +77,7 @@ def time_left(left: int, per_minute: float, *, hold: timedelta = timedelta(0)) -
 
 
 def outlook(left: int, per_minute: float, *, hold: timedelta = timedelta(0)) -> str | None:
-    """The same in words; None where nobody knows."""
+    """The ETA in words; None if unknown."""
     eta = time_left(left, per_minute, hold=hold)
     if eta is None:
         return None

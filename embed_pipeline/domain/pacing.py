@@ -21,7 +21,7 @@ LONGEST_PAUSE: Final = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class Drains:
-    """What is known of drains, running and ended."""
+    """What is known about drains, running and ended."""
 
     running: int = 0
     ending: int = 0
@@ -33,7 +33,7 @@ class Drains:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """So many drains should be started, because of ``reason``."""
+    """Start so many drains, because of ``reason``."""
 
     drains: int
     reason: str

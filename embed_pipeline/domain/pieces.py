@@ -46,12 +46,12 @@ class Pieces:
                 )
 
     def recipe(self, whole: str) -> str:
-        """The name of the recipe; the bound is none of it, it changes few texts."""
+        """The name of the recipe; without the bound, which changes few texts."""
         return f"{RECIPE}{self.tokens}:{whole}"
 
 
 def parse_recipe(recipe: str) -> tuple[int | None, str]:
-    """The tokens of a piece, if there are such, and the recipe of the whole text."""
+    """The tokens per piece, if any, and the recipe of the whole text."""
     found = _RECIPE.fullmatch(recipe)
     return (int(found[1]), found[2]) if found else (None, recipe)
 
@@ -68,7 +68,7 @@ class Passage:
 
     @property
     def end(self) -> int:
-        """The place behind its last character."""
+        """The offset behind its last character."""
         return self.start + len(self.text)
 
 
@@ -81,7 +81,7 @@ class StoredPiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PieceChange:
-    """What turns the pieces that an entity has into those of its text."""
+    """The difference between the stored pieces of an entity and those of its text."""
 
     taken: Sequence[str | None]
     """For each passage the stored piece of the same text, which stays as it is."""
@@ -89,12 +89,12 @@ class PieceChange:
 
     @property
     def new(self) -> Iterator[int]:
-        """The passages that no stored piece fits, by their places."""
+        """The passages without a matching stored piece, by position."""
         return (place for place, id_ in enumerate(self.taken) if id_ is None)
 
 
 def compare_pieces(wanted: Iterable[Passage], stored: Iterable[StoredPiece]) -> PieceChange:
-    """Give each passage the first stored piece of its text that is left."""
+    """Match each passage with the first unused stored piece of the same text."""
     left: defaultdict[str, deque[str]] = defaultdict(deque)
     for piece in stored:
         left[piece.text_hash].append(piece.id)

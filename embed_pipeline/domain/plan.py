@@ -46,7 +46,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be embedded, and what that takes."""
+    """What is to be embedded, and the tokens, requests and money it takes."""
 
     model: str
     entities: int
@@ -68,13 +68,13 @@ class Plan:
 
     @property
     def cost(self) -> str:
-        """In words."""
+        """The cost in words."""
         return "unknown, no price is known" if self.usd is None else Unit.USD.shown(self.usd)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan that was made before, and what has been charged since."""
+    """An earlier plan, and what has been charged since."""
 
     at: datetime
     tokens: int
@@ -84,7 +84,7 @@ class Planned:
 
     @property
     def percent(self) -> float:
-        """What was charged, of what was planned."""
+        """The charged share of what was planned."""
         return 100 * self.charged_tokens / self.tokens if self.tokens else 0.0
 
 

@@ -55,7 +55,7 @@ class Embedder(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give connections back."""
+        """Close its connections."""
         ...
 
 
@@ -157,7 +157,7 @@ class QueueSwitch(Protocol):
         ...
 
     async def close_breaker(self) -> None:
-        """The probe has worked."""
+        """Close the breaker after a probe that worked."""
         ...
 
 

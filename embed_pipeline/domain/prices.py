@@ -10,18 +10,18 @@ _NANO_PER_TOKEN: Final = NANO / 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a model, for a million tokens; None where nobody knows it."""
+    """The price of a model per million tokens; None if unknown."""
 
     usd_per_million: float | None = None
     source: str = ""
     """Where it comes from, in words."""
 
     def nano_usd(self, tokens: int) -> int:
-        """What so many tokens cost, in billionths of a dollar; nothing where nobody knows."""
+        """The cost of so many tokens in billionths of a dollar; 0 if the price is unknown."""
         return round((self.usd_per_million or 0.0) * _NANO_PER_TOKEN * tokens)
 
     def usd(self, tokens: int) -> float | None:
-        """What so many tokens cost; None where nobody knows."""
+        """The cost of so many tokens; None if the price is unknown."""
         return None if self.usd_per_million is None else self.nano_usd(tokens) / NANO
 
 

@@ -17,7 +17,7 @@ OLLAMA_PORT: Final = 11_434
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a request to a server may look."""
+    """The form of a request that a server accepts."""
 
     name: str
     inputs: int = 2_048
@@ -44,7 +44,7 @@ class Profile:
         )
 
     def type_for(self, *, is_question: bool) -> dict[str, str]:
-        """The field of a request that says what its texts are; empty for most servers."""
+        """The request field that names the type of its texts; empty for most servers."""
         said = self.question_type if is_question else self.document_type
         return {self.type_field: said} if self.type_field else {}
 

@@ -35,7 +35,7 @@ REMEMBERED: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Two nodes by their place among the vectors, and what joins them."""
+    """Two nodes, by the index of their vectors, and the type of their relationship."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Vectors, their texts and hashes of these; edges, and as many pairs without one."""
+    """Vectors, their texts and hashes; edges, and as many pairs without an edge."""
 
     vectors: Sequence[Sequence[float]]
     hashes: Sequence[str]
@@ -59,7 +59,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Auc:
-    """How often an edge is nearer than a pair without one, with the interval of 95 %."""
+    """How often an edge is nearer than a pair without one, with the 95 % interval."""
 
     value: float
     low: float
@@ -94,5 +94,5 @@ class Quality:
 
     @property
     def usual(self) -> float | None:
-        """The median of the values before."""
+        """The median of the earlier values."""
         return median(self.earlier) if self.earlier else None

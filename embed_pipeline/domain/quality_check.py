@@ -18,7 +18,7 @@ from embed_pipeline.domain.verdict import Verdict
 
 
 def follows_the_graph(quality: Quality | None) -> Verdict:
-    """Whether vectors of joined entities are near each other, as they used to be."""
+    """Whether vectors of joined entities are near each other, compared with earlier readings."""
     if quality is None:
         message = (
             "not measured yet; the schedule daily_quality does it, 'embed-pipeline quality' now"
@@ -67,7 +67,7 @@ def _problems(quality: Quality) -> Iterator[str]:
 
 
 def quality_figures(quality: Quality) -> dict[str, float]:
-    """What is plotted, with a value for each type of edges; nothing where there were too few."""
+    """The plotted figures, with one per type of edges that had enough samples."""
     types = {f"quality_auc/{name}": found.value for name, found in quality.types.items()}
     return overall_figures(quality) | types
 

@@ -28,7 +28,7 @@ _MOST_MS: Final = timedelta.max // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What the provider allows per interval; ``None`` is no limit."""
+    """The provider's limits per interval; ``None`` is no limit."""
 
     requests: int | None = 20
     interval: timedelta = timedelta(milliseconds=60_000)
@@ -92,7 +92,7 @@ class Grant:
 
     @property
     def is_granted(self) -> bool:
-        """The request may be sent now."""
+        """Whether the request may be sent now."""
         return not self.wait
 
 
@@ -114,7 +114,7 @@ class LimiterState:
 
 
 def hold(window: Window, *, pause_ms: int, now_ms: int, origin: Origin | None = None) -> Window:
-    """Grant nothing for so long; a longer pause that was decided before stays.
+    """Grant nothing for this long; a longer pause decided before stays.
 
     Invariant: no pause is longer than ``clamped`` grants, whoever asks.
     """
@@ -167,7 +167,7 @@ def released(window: Window) -> Window:
 
 
 def hold_of(window: Window, *, now_ms: int) -> Hold | None:
-    """The pause that lasts; the window is ``followed``."""
+    """The current pause; the window must be ``followed``."""
     if window.not_before_ms <= now_ms:
         return None
     return Hold(
@@ -179,7 +179,7 @@ def hold_of(window: Window, *, now_ms: int) -> Hold | None:
 
 
 def state_of(window: Window, limits: RateLimits, *, name: str, now_ms: int) -> LimiterState:
-    """Read a window that is ``followed``."""
+    """Read a window; it must be ``followed``."""
     alive = [part for part in window.slices if _forgotten_at(part, limits) > now_ms]
     return LimiterState(
         name=name,
@@ -194,7 +194,7 @@ def state_of(window: Window, limits: RateLimits, *, name: str, now_ms: int) -> L
 
 
 def followed(window: Window, limits: RateLimits, *, now_ms: int) -> Window:
-    """Go along with a clock that was set back: what lies ahead counts as if it were now.
+    """Follow a clock that was set back: what lies ahead counts as if it were now.
 
     So no interval gets more than the limit, and nobody waits longer than a whole interval (or
     pause) from now. A pause that nobody would be granted, because another version or a hand wrote

@@ -13,7 +13,7 @@ UNPRINTABLE = "�"
 
 
 def printable(text: str) -> str:
-    """Keep lines, and nothing else that moves a cursor, colours a terminal or turns words round."""
+    """Replace what is not printable, except line breaks: cursor moves, colours, text direction."""
     return "".join(c if c.isprintable() or c == "\n" else UNPRINTABLE for c in text)
 
 
@@ -95,7 +95,7 @@ def secrets_of(variables: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _parts_of(value: str) -> set[str]:
-    """The secrets inside a key in several lines, a JSON document or a connection string."""
+    """The secrets inside a multi-line key, a JSON document or a connection string."""
     pieces = _PIECE.findall(value)
     pieces += [piece.partition("=")[2] for piece in pieces]
     return {piece for piece in pieces if len(piece) >= _SHORTEST_PART}
@@ -110,7 +110,7 @@ def _passwords_in(address: str) -> set[str]:
 
 
 def spellings(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Secrets as they are, and as JSON, Python and addresses write them."""
+    """Secrets as they are, and as JSON, Python and URLs write them."""
     spelled = {
         spelling: None
         for secret in secrets
@@ -149,7 +149,7 @@ def without_words_of(texts: Iterable[str], message: str) -> str:
 
 
 def words_beside(texts: Iterable[str], message: str) -> frozenset[str]:
-    """The words of a provider's message that stand in no text it was sent; without numbers.
+    """The words of a provider's message that do not occur in the sent texts; without numbers.
 
     Two messages that quote different texts, or count them, have the same.
     """
@@ -179,7 +179,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def said_by_provider(message: str, *, texts: Iterable[str], secret: str) -> str:
-    """A provider's message without the key and the texts of the request, short and in one line."""
+    """A provider's message in one short line, without the key and the texts of the request."""
     # A hostile answer has no end. The key goes first: a cut through it would leave half of it.
     start = redact(message, [secret])[: 4 * MAX_MESSAGE]
     return one_line(without_words_of(texts, start))[:MAX_MESSAGE]
@@ -201,7 +201,7 @@ def stack_of(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """The kind of an error, and its words if they are ours."""
+    """The type of an error, and its message if it is one of ours."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, EmbedPipelineError):
         return f"{name}: {error}"

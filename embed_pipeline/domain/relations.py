@@ -83,7 +83,7 @@ def line_of(direction: str, word: str, name: str) -> str:
 
 
 def relation_lines(read: Iterable[Any]) -> list[str]:
-    """What stands in the text: ``knows Ada`` for an outgoing one, ``Ada knows`` for an incoming."""
+    """The lines of the text: ``knows Ada`` if outgoing, ``Ada knows`` if incoming."""
     return [
         f"{name} {word}" if is_incoming else f"{word} {name}"
         for is_incoming, word, name in _read_lines(read)
@@ -96,7 +96,7 @@ def without_neighbour(read: Iterable[Any], name: str | None) -> list[Any]:
 
 
 def relation_sentences(uid: str, read: Iterable[Any]) -> list[str]:
-    """The same with both ends, for whoever reads them apart from the text: ``Bob knows Ada``."""
+    """Relations with both ends named, readable without the text: ``Bob knows Ada``."""
     return [
         f"{name} {word} {uid}" if is_incoming else f"{uid} {word} {name}"
         for is_incoming, word, name in _read_lines(read)
@@ -110,6 +110,6 @@ def _read_lines(read: Iterable[Any]) -> Iterator[tuple[bool, str, str]]:
 
 
 def _spoken(word: str) -> str:
-    """``WORKS_AT`` as people say it."""
+    """A relationship type in words: ``WORKS_AT`` → "works at"."""
     words = word.replace("_", " ")
     return words.lower() if words.isupper() else words

@@ -27,7 +27,7 @@ class LeaseBatch:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a heartbeat found; only ``held`` may be worked on."""
+    """The result of a heartbeat; only ``held`` may be worked on."""
 
     held: tuple[Lease, ...] = ()
     cancelled: tuple[Lease, ...] = ()
@@ -38,7 +38,7 @@ class Beat:
 
 
 class EntityFate(StrEnum):
-    """What became of the entity of a leased job."""
+    """The state of the entity of a leased job."""
 
     CURRENT = "current"
     SUPERSEDED = "superseded"
@@ -128,7 +128,7 @@ class RecoveredJob:
 
     @property
     def line(self) -> str:
-        """What whoever takes a lease away says about it."""
+        """The log line about the recovery."""
         return (
             f"job={self.job_id} recovered from owner={self.former_owner} "
             f"last_heartbeat={self.last_heartbeat} now={self.status.value} attempts={self.attempts}"

@@ -8,7 +8,7 @@ from embed_pipeline.domain.verdict import Verdict
 
 
 def budget_left(metrics: QueueMetrics) -> Verdict:
-    """Warn before the budget is used, and say what waits and until when once it is."""
+    """Warn before a budget is used up; afterwards say what waits and until when."""
     if (use := fullest(metrics.budget)) is None:
         return Verdict(BUDGET, passed=True, message="no budget is set")
     waiting = metrics.counts[JobStatus.PENDING]

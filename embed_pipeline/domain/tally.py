@@ -43,7 +43,6 @@ class Tally:
     unfit_names: defaultdict[Unfit, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, reading: EntityReading, found: Coverage) -> None:
-        """Count one entity."""
         model = None if reading.model is None else str(reading.model)[:LONGEST_NAME]
         self.rows[CoverageKey(reading.entity_type[:LONGEST_NAME], model, found)] += 1
         if reading.has_vector and reading.dimensions is not None:
@@ -65,12 +64,12 @@ class Tally:
         self.tokens.append(tokens)
 
     def add_unfit(self, reason: Unfit, number: int, examples: Iterable[str]) -> None:
-        """Count entities of which no more is known than why they cannot be embedded."""
+        """Count entities that cannot be embedded, of which only the reason is known."""
         self.rows[CoverageKey("", None, Coverage.UNEMBEDDABLE)] += number
         self._explain(reason, number, examples)
 
     def add_unreadable(self, uid: str, number: int) -> None:
-        """Count entities whose text the database cannot hand out."""
+        """Count entities whose text the database cannot return."""
         self.add_unfit(Unfit.UNREADABLE, number, [uid])
         self._name(uid)
 
@@ -92,7 +91,7 @@ class Tally:
         cleared: int = 0,
         enqueued: Mapping[EnqueueOutcome, int],
     ) -> ReconcilePage:
-        """What the page comes to."""
+        """The sum of the page."""
         coverage = Counter[Coverage]()
         for key, number in self.rows.items():
             coverage[key.coverage] += number

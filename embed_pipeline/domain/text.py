@@ -124,7 +124,7 @@ def render_for(shape: EntityShape) -> Render:
 
 
 def recipe_of(shape: EntityShape) -> str:
-    """The name of the recipe of this shape; it changes with everything that changes the text."""
+    """The name of the recipe of this shape; it changes whenever the text does."""
     if shape.template is None:
         whole = RECIPE
     elif shape.has_relations:
@@ -151,7 +151,7 @@ def read_observations(value: Any) -> list[str]:
 
 
 def _written(value: Any) -> str:
-    """A value as people write it: a whole number without the point that JavaScript gives it."""
+    """Format a value: a whole number without the ``.0`` that JavaScript gives it."""
     if isinstance(value, str):
         return value
     whole = whole_number(value)
@@ -180,12 +180,12 @@ def _is_shallow(value: Any, levels: int) -> bool:
 
 
 def share_of(entities: int) -> int:
-    """Characters that each of so many texts may have to be read in one go."""
+    """The characters that each of so many texts may have to be read in one transaction."""
     return CHARACTERS_AT_ONCE // max(1, entities)
 
 
 def pages_by_size(sized: Iterable[tuple[Owner, int]]) -> Iterator[list[Owner]]:
-    """Put together what can be read in one go, in order; what is too long for that comes alone."""
+    """Group, in order, what fits into one read; what is too long for that comes alone."""
     page: list[Owner] = []
     room = CHARACTERS_AT_ONCE
     for owner, size in sized:
@@ -216,7 +216,7 @@ def fingerprint(render: Render, *, recipe: str = RECIPE) -> Fingerprint:
 
 
 def hash_of_entity(properties: Mapping[str, Any], text: str, *, render: Render, recipe: str) -> str:
-    """The hash of an entity's text, which is rendered already.
+    """The hash of an entity whose text is rendered already.
 
     Where neighbours are in it, the first half is that of the text without them: whoever compares
     two hashes sees whether the entity has changed, or only its neighbourhood.

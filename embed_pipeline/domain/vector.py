@@ -42,7 +42,7 @@ def vector_of(numbers: Iterable[float]) -> Vector:
 
 
 def numbers_of(vector: Vector) -> list[float]:
-    """Unpack; eight times as large, so for few at a time."""
+    """Unpack; takes eight times the memory, so for few at a time."""
     return cast("list[float]", memoryview(vector).cast("f").tolist())
 
 
@@ -60,12 +60,11 @@ def mean_of(vectors: Sequence[Vector], weights: Sequence[int]) -> Vector:
 
 
 def dimensions_of(vector: Vector) -> int:
-    """How many numbers it has."""
     return len(vector) // BYTES_PER_NUMBER
 
 
 def can_be_found(vector: Vector) -> bool:
-    """Say whether an index takes it: it is finite and not zero.
+    """Whether a vector index accepts it: it is finite and not zero.
 
     Looks at the byte of each number that holds sign and exponent: 2 µs for 1,536 dimensions, where
     the norm of the numbers takes 30.
@@ -76,7 +75,7 @@ def can_be_found(vector: Vector) -> bool:
 
 
 def print_of(vector: Vector) -> int:
-    """What is stored beside a vector to know it again: 64 bits over ``SAMPLED`` of its numbers.
+    """The fingerprint stored beside a vector: 64 bits over ``SAMPLED`` of its numbers.
 
     Tells whether somebody else has written another vector since; those of two programs or models
     differ in every number. Measured for a page of 500 with 1,536 dimensions: a sample costs the
@@ -91,7 +90,7 @@ def print_of(vector: Vector) -> int:
 
 
 def print_of_sample(numbers: Sequence[float] | None) -> int | None:
-    """The print of a stored vector of which only the sample was read."""
+    """The fingerprint of a stored vector of which only the sample was read."""
     if not numbers:
         return None
     try:
@@ -102,7 +101,7 @@ def print_of_sample(numbers: Sequence[float] | None) -> int | None:
 
 @cache
 def _sampler(last: int) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """Picks the sampled numbers of a vector, for its length: 2 µs, where slices took 7."""
+    """Picks the sampled numbers of a vector of this length: 2 µs, slices took 7."""
     return itemgetter(*(i * last // (SAMPLED - 1) for i in range(SAMPLED)))
 
 

@@ -8,7 +8,7 @@ from embed_pipeline.domain.checks import Check, Severity
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check found; ``passed`` is ``None`` where it could not be looked at yet."""
+    """The result of a check; ``passed`` is ``None`` where it could not be looked at yet."""
 
     check: Check
     passed: bool | None
@@ -18,5 +18,5 @@ class Verdict:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is if it has not passed."""
+        """The severity if it has not passed."""
         return Severity.WARN if self.milder or self.passed is None else self.check.severity

@@ -93,7 +93,7 @@ class AnswerReader:
         self._unfit: Vector | None = None
 
     def feed(self, piece: bytes) -> None:
-        """Read on.
+        """Take the next chunk.
 
         Raises:
             OversizedAnswerError: that is more than an answer to these texts can have.
@@ -149,7 +149,7 @@ class AnswerReader:
         return [self._found[index] for index in order], said if is_known else None
 
     def _end_of_string(self, piece: bytes, at: int) -> int:
-        """Where the text goes on behind the string, if it ends in this piece."""
+        """The position behind the end of the string, if it ends in this chunk."""
         while at < len(piece):
             # What follows a backslash means nothing, also in the next piece.
             at, self._is_escaped = at + self._is_escaped, False
@@ -163,7 +163,7 @@ class AnswerReader:
         return at
 
     def _keep(self, piece: bytes, start: int, end: int) -> int:
-        """Add to the entry that has begun, or else to the rest."""
+        """Append to the current entry, or to the rest of the answer."""
         if self._is_data and self._depth >= _ENTRY:
             part, most, where = self._entry, self._most_of_entry, "for one text"
         else:
@@ -174,7 +174,7 @@ class AnswerReader:
         return end
 
     def _take(self) -> None:
-        """Make a vector of the entry that has ended."""
+        """Decode the vector of the entry that has ended."""
         entry = json.loads(self._entry)
         self._entry.clear()
         self._rest += b"0"

@@ -25,7 +25,7 @@ interrupted, and a stop or a cancellation should not wait for 300,000."""
 
 
 class LocalEmbedder:
-    """A model in this process; the work is done in a thread, so that everything else goes on."""
+    """A model in this process; runs in a thread, so that the event loop stays free."""
 
     def __init__(self, *, model: str, dimensions: int) -> None:
         self.model = model
@@ -37,7 +37,6 @@ class LocalEmbedder:
         return prepare(text, max_tokens=self.limits.tokens_per_input)
 
     async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
-        """Embed off the event loop."""
         plain = [text.text for text in texts]
         vectors = await asyncio.to_thread(self._encode, plain)
         return Embedded([vector_of(vector) for vector in vectors], tokens=0)

@@ -24,7 +24,6 @@ class MockEmbedder:
         self.limits = RequestLimits.for_dimensions(dimensions)
 
     def prepare(self, text: str) -> PreparedText:
-        """Count tokens as OpenAI's models do."""
         return prepare(text, max_tokens=self.limits.tokens_per_input)
 
     async def embed(self, texts: Sequence[PreparedText]) -> Embedded:

@@ -128,7 +128,7 @@ class OpenAIEmbedder:
         raise meaning
 
     def _meaning_of(self, error: Exception, sent: Sequence[str]) -> EmbeddingError:
-        """Say what an error means; never raises, whatever the answer was."""
+        """Classify an error; never raises, whatever the answer was."""
         try:
             if isinstance(error, OversizedAnswerError):
                 return TransientError(str(error))
@@ -146,7 +146,6 @@ class OpenAIEmbedder:
         return TransientError(f"the provider's answer is unreadable ({type(error).__name__})")
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self._client.close()
 
     def _advice(self, error: openai.APIError) -> str:
@@ -157,14 +156,14 @@ class OpenAIEmbedder:
 
 
 def _charged(said: int | None, texts: Sequence[PreparedText]) -> int:
-    """What the provider charges for; counted here where it says nothing that can be true."""
+    """The tokens charged; counted here if the answer has no plausible number."""
     # No tokenizer makes more tokens than bytes, and a few to begin and end a text with.
     most = sum(4 * len(text.text) + 16 for text in texts)
     return said if said is not None and said <= most else sum(text.tokens for text in texts)
 
 
 def classify(error: openai.APIError, said: str) -> EmbeddingError:
-    """Say what a provider's error means for the queue; the only place that knows.
+    """Map a provider's error to its meaning for the queue; the only place that knows.
 
     Args:
         error: what the client raised.
@@ -200,7 +199,7 @@ def classify(error: openai.APIError, said: str) -> EmbeddingError:
 
 
 def _message_of(error: openai.APIError) -> str:
-    """What the provider says, also where it does not say it in OpenAI's form.
+    """The provider's message, also when it is not in OpenAI's form.
 
     The client then leaves everything out but the status.
     """

@@ -83,7 +83,6 @@ class OpenAIBatches:
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
     async def upload(self, path: Path, *, name: str) -> str:
-        """Send the input file; its id."""
         with path.open("rb") as file:
             try:
                 sent = await self._client.files.create(
@@ -98,7 +97,7 @@ class OpenAIBatches:
         raise meaning
 
     async def create(self, file: str, metadata: Mapping[str, str]) -> ProviderBatch:
-        """Make a batch; an answer that does not come leaves open whether there is one."""
+        """Create a batch; without an answer it is unknown whether there is one."""
         try:
             made = await self._client.batches.create(
                 input_file_id=file,
@@ -127,14 +126,12 @@ class OpenAIBatches:
         return None
 
     async def read(self, id_: str) -> ProviderBatch | None:
-        """How a batch stands; None where the provider does not know it, or not yet."""
         try:
             return self._shown(await self._client.batches.retrieve(id_))
         except openai.NotFoundError:
             return None
 
     async def answers(self, file: str) -> AsyncIterator[BatchAnswer]:
-        """The lines of an answer, as they arrive."""
         is_cut = False
         try:
             async with self._client.files.with_streaming_response.content(file) as answer:
@@ -154,12 +151,10 @@ class OpenAIBatches:
             raise AnswerCutError(f"the answer in file {file} ended before its end")
 
     async def delete(self, file: str) -> None:
-        """Remove a file; one that is gone is no error."""
         with suppress(openai.NotFoundError):
             await self._client.files.delete(file)
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self._client.close()
 
     def _answer(self, line: str) -> BatchAnswer:
@@ -210,7 +205,7 @@ class OpenAIBatches:
 
 
 def _codes(body: Any) -> str:
-    """What kind of error it is, without its words: they may quote the text."""
+    """Error codes only: messages may quote the text."""
     error = body.get("error") if isinstance(body, dict) else None
     said = [error.get("type"), error.get("code")] if isinstance(error, dict) else []
     return "".join(f" {word}" for word in said if isinstance(word, str) and _CODE.match(word))

@@ -20,7 +20,7 @@ class PythonProvider(ABC):
     """
 
     def __init__(self, *, model: str, dimensions: int) -> None:
-        """Open what is needed; ``limits`` may be set to what a request can hold."""
+        """Open resources; ``limits`` may be set to what a request can hold."""
         self.model = model
         self.dimensions = dimensions
         self.limits = RequestLimits.for_dimensions(dimensions)
@@ -55,7 +55,7 @@ class PythonProvider(ABC):
         raise meaning
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Give back what was opened."""
+        """Close resources."""
 
 
 def open_own(named: str, *, model: str, dimensions: int) -> PythonProvider:

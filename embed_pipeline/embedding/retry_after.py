@@ -29,7 +29,7 @@ def _seconds(said: str | None, unit: float) -> timedelta | None:
 
 
 def _moment(said: str | None) -> datetime | None:
-    """An HTTP date; the parser of the standard library stumbles over some in its own ways."""
+    """Parse an HTTP date; the standard library's parser raises several kinds of errors."""
     try:
         moment = parsedate_to_datetime(said or "")
     except (ValueError, TypeError, IndexError, OverflowError):

@@ -46,7 +46,7 @@ class _Bytes:
 
 
 class _Unit(NamedTuple):
-    """What is never divided: a line, a sentence, or a part of a long one."""
+    """What is never split: a line, a sentence, or a part of a long one."""
 
     text: str
     tokens: int
@@ -87,7 +87,7 @@ def piece_splitter(
 
 
 def prepare_in_pieces(text: str, pieces: Pieces, *, max_tokens: int) -> PreparedText:
-    """Split a text into pieces of a size that was set; larger ones where there are too many."""
+    """Split a text into pieces of the configured size; larger ones if there are too many."""
     size = min(pieces.tokens, max_tokens)
     prepared = prepare(text, max_tokens=size)
     while len(prepared.pieces) > pieces.most and size < max_tokens:
@@ -97,7 +97,7 @@ def prepare_in_pieces(text: str, pieces: Pieces, *, max_tokens: int) -> Prepared
 
 
 def _split(text: str, size: int) -> Iterator[PreparedText]:
-    """Put the units of a text together to pieces of half a size to a whole one.
+    """Group the units of a text into pieces of half to one whole size.
 
     A piece ends behind a paragraph if it can, else a line, else a sentence. Among equal places the
     words on both sides choose, by their hash, not their distance from the beginning: so an edit
@@ -157,5 +157,5 @@ def _count(text: str) -> int:
 
 @cache
 def _splitter(max_tokens: int) -> TextSplitter:
-    """Splits between words, or inside a long one, as late as it can; has its vocabulary."""
+    """Splits between words, or inside a long word, as late as possible; holds its vocabulary."""
     return TextSplitter.from_tiktoken_model(VOCABULARY_OF, max_tokens, trim=False)

@@ -20,11 +20,11 @@ class Archive:
 
     @classmethod
     def at(cls, address: str) -> "Archive":
-        """The archive at an address; nothing is opened yet."""
+        """The archive at an address; opens nothing yet."""
         return cls(UPath(address))
 
     def days(self, table: str) -> list[date]:
-        """The days that are there, in order."""
+        """The stored days, in order."""
         folder = self.root / table
         if not folder.exists():
             return []
@@ -47,7 +47,7 @@ class Archive:
             ) from None
 
     def write(self, table: str, day: date, frame: pd.DataFrame) -> None:
-        """Write a day, whole or not at all; the same rows give the same file."""
+        """Write a day atomically; the same rows give the same file."""
         target = self._file(table, day)
         target.parent.mkdir(parents=True, exist_ok=True)
         # Beside it, under a name of its own: two may export the same day at once.

@@ -81,7 +81,7 @@ class Capacity:
 
 
 def measured(drains: pd.DataFrame, *, limits: RateLimits) -> Capacity | None:
-    """The capacity that drains have shown, each by its weight; None where none completed a job.
+    """The capacity that drains have shown, weighted; None if none completed a job.
 
     Args:
         drains: as ``history.drains`` gives them.
@@ -162,7 +162,7 @@ def compared(drains: pd.DataFrame, *, limits: RateLimits) -> pd.DataFrame:
 
 
 def _worked(drains: pd.DataFrame) -> pd.DataFrame:
-    """The drains that completed jobs: their numbers, without the time in which they lingered."""
+    """The figures of drains that completed jobs, without their idle time at the end."""
     names = ["completed", "requests", "seconds", "seconds_waiting", "seconds_idle"]
     numbers = drains.reindex(columns=names).astype(float).fillna(0.0)
     numbers["seconds"] = (numbers["seconds"] - numbers.pop("seconds_idle")).clip(lower=0.0)

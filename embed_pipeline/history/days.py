@@ -13,7 +13,7 @@ def start_of(day: date) -> datetime:
 
 
 def overlaps(day: date, start: datetime | None, end: datetime | None) -> bool:
-    """Say whether a part of the day lies from ``start`` to before ``end``."""
+    """Whether a part of the day lies between ``start`` and ``end`` (exclusive)."""
     first = start_of(day)
     return (start is None or first + DAY > start) and (end is None or first < end)
 

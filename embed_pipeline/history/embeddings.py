@@ -32,7 +32,7 @@ def of_each(table: Callable[..., pd.DataFrame], **options: Any) -> pd.DataFrame:
 
 
 def meaning(table: Callable[..., pd.DataFrame], embedding: str | None) -> dict[str, Any]:
-    """What tells a function of ``history`` which embedding is meant; nothing if nobody says."""
+    """Parameter of ``history`` functions: which embedding; empty if not given."""
     if embedding is None:
         return {}
     if "queue" in inspect.signature(table).parameters:

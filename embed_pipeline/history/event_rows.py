@@ -32,7 +32,7 @@ Connect = Callable[[], AbstractContextManager[Any]]
 
 
 def sql_storage(instance: dg.DagsterInstance) -> SqlEventLogStorage | None:
-    """The event log, if it is one whose tables are known: SQLite, PostgreSQL or MySQL."""
+    """The event log, if its tables are known: SQLite, PostgreSQL or MySQL."""
     storage = instance.event_log_storage
     return storage if isinstance(storage, SqlEventLogStorage) else None
 
@@ -141,5 +141,5 @@ def _delete(connect: Connect, wanted: Sequence[Any]) -> int:
 
 
 def _stored(time: datetime) -> datetime:
-    """A time as Dagster writes it: in UTC, without saying so."""
+    """Format a time as Dagster stores it: UTC, without a zone."""
     return time.astimezone(UTC).replace(tzinfo=None)

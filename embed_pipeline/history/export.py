@@ -40,7 +40,7 @@ def _read(archive: Archive, table: Table, day: date) -> pd.DataFrame | None:
 def _missing(
     instance: dg.DagsterInstance, table: Table, queue: str, day: date, known: pd.DataFrame | None
 ) -> pd.DataFrame:
-    """What the event log has of a day and the file has not."""
+    """The rows of a day that are in the event log and not in the file."""
     first = start_of(day)
     found = frame_of(rows(instance, table, queue, since=first, until=first + DAY))
     return found if known is None else found[~found.index.isin(known.index)]

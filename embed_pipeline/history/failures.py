@@ -36,7 +36,7 @@ class Kind:
 
     @classmethod
     def of(cls, job: Job, at: datetime) -> "Kind":
-        """The kind that a job is the first of."""
+        """A kind with a single job."""
         error = job.error or ""
         return cls(
             category=job.error_category or "",
@@ -52,7 +52,7 @@ class Kind:
         )
 
     def joined(self, other: "Kind") -> "Kind":
-        """Both together."""
+        """Merge two groups."""
         latest = max(self, other, key=lambda kind: (kind.last_seen, kind.example_job))
         latest.count = self.count + other.count
         latest.first_seen = min(self.first_seen, other.first_seen)

@@ -25,7 +25,7 @@ CHECKED: Final = ("embed_queue_metrics", "entity_embeddings", "entity_vector_ind
 
 @dataclass(slots=True)
 class Forgotten:
-    """What has left the event log."""
+    """What was deleted from the event log."""
 
     readings: int = 0
     evaluations: int = 0
@@ -47,7 +47,7 @@ def old_readings(instance: dg.DagsterInstance, queue: str, *, before: datetime) 
 def forget(
     instance: dg.DagsterInstance, archive: Archive, queue: str, *, before: datetime
 ) -> Forgotten:
-    """Delete from the event log every day that ended by ``before`` and whose files say the same.
+    """Delete the days before ``before`` from the event log whose exported files agree with it.
 
     A day without a file is exported first. What differs stays, and is said.
     """
@@ -73,7 +73,7 @@ def _assets(queue: str) -> list[dg.AssetKey]:
 
 
 def _old_days(instance: dg.DagsterInstance, queue: str, before: datetime) -> Iterator[date]:
-    """The days before ``before`` of which the event log has something, in order."""
+    """The days before ``before`` with rows in the event log, in order."""
     since: datetime | None = None
     while found := [
         at for asset in _assets(queue) if (at := _first_after(instance, asset, since)) is not None
@@ -96,7 +96,7 @@ def _first_after(
 
 
 def _is_exported(instance: dg.DagsterInstance, archive: Archive, day: date, queue: str) -> bool:
-    """Say whether the files have every row of the event log, figure by figure."""
+    """Whether the files have every row of the event log, with the same figures."""
     first = start_of(day)
     for table in TABLES:
         logged = _said(frame_of(rows(instance, table, queue, since=first, until=first + DAY)))
@@ -108,7 +108,7 @@ def _is_exported(instance: dg.DagsterInstance, archive: Archive, day: date, queu
 
 
 def _said(frame: pd.DataFrame) -> Counter[tuple[Any, ...]]:
-    """The rows with what they say; a column that has nothing to say in a row is none there."""
+    """The rows without their empty columns."""
     frame = frame.sort_index(axis="columns")
     names = list(frame.columns)
     return Counter(

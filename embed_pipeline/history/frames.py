@@ -26,7 +26,7 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def joined(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Put frames under each other, in order of time; a column that one lacks is empty there."""
+    """Concatenate frames in order of time; missing columns are empty."""
     parts = [frame for frame in frames if len(frame)]
     if not parts:
         return empty()
@@ -37,12 +37,12 @@ def joined(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 
 def empty() -> pd.DataFrame:
-    """No rows and no columns, but an index in UTC."""
+    """A frame without rows and columns, but with an index in UTC."""
     return pd.DataFrame(index=_index([]))
 
 
 def resampled(frame: pd.DataFrame, rule: str) -> pd.DataFrame:
-    """One row per interval, each figure by what it means; empty where nobody looked.
+    """One row per interval, each figure summarized by its kind; empty intervals stay empty.
 
     Raises:
         ValueError: pandas does not know the rule.
@@ -68,7 +68,7 @@ def resampled(frame: pd.DataFrame, rule: str) -> pd.DataFrame:
 
 
 def how(figure: str) -> str:
-    """How a figure is summed up: what only rises by its last value, what alarms by its worst."""
+    """How to summarize a figure: the last value of totals, the worst value of alarms."""
     if figure.endswith("_total"):
         return "last"
     if figure.endswith("_in_window"):

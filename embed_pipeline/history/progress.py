@@ -12,7 +12,7 @@ Tick = Callable[[datetime], None]
 
 @contextmanager
 def shown_progress(is_shown: bool, start: datetime | None, end: datetime) -> Iterator[Tick]:
-    """Show how far reading has come between ``start``, or the first tick, and ``end``."""
+    """Show the progress of reading from ``start``, or the first tick, to ``end``."""
     if not is_shown:
         yield lambda _: None
         return

@@ -49,7 +49,7 @@ def read_records(
 def has_records(
     instance: dg.DagsterInstance, asset: dg.AssetKey, *, since: datetime, until: datetime
 ) -> bool:
-    """Say whether there is a materialization in this time."""
+    """Whether there is a materialization in this time."""
     wanted = dg.AssetRecordsFilter(
         asset_key=asset,
         after_timestamp=since.timestamp() - 1e-6,

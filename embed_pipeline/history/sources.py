@@ -41,7 +41,7 @@ def queue_for(queue: str | None, instance: Instance, address: str | None) -> str
 
 
 def archive_for(instance: Instance, address: str | None, *, queue: str) -> Archive | None:
-    """The exported days that belong to an instance; None if nobody says where they are.
+    """The exported days of an instance; None if their place is not configured.
 
     The default folder is left out for the instance of another deployment: its days would stand in
     for the other's without a sign.
@@ -55,7 +55,7 @@ def archive_for(instance: Instance, address: str | None, *, queue: str) -> Archi
 
 
 def _settings() -> tuple[Settings, ...]:
-    """Those of the project, or none but the environment's: history is read in any folder."""
+    """The project's settings; outside a project those of the environment alone."""
     if _is_project():
         return load_embeddings()
     return (checked(None, {REQUIRED: RETENTION_EXAMPLE}),)
@@ -78,7 +78,7 @@ def is_own(instance: Instance) -> bool:
 
 
 def has_storage(home: Path) -> bool:
-    """Say whether Dagster has kept anything there; opening a folder without would create it."""
+    """Whether Dagster has stored anything there; opening the folder would create it."""
     if not home.is_dir():
         return False
     storage = InstanceRef.from_dir(str(home.absolute())).event_storage_data
@@ -89,7 +89,7 @@ def has_storage(home: Path) -> bool:
 
 @contextmanager
 def opened_instance(instance: Instance) -> Iterator[dg.DagsterInstance]:
-    """Open an instance, and never make one.
+    """Open an instance, never create one.
 
     Raises:
         HistoryError: nothing is there.

@@ -199,7 +199,7 @@ def load(
     archive: str | None,
     progress: bool,
 ) -> pd.DataFrame:
-    """Join the exported days with what only the event log has."""
+    """Join the exported days with the rest of the event log."""
     now = datetime.now(UTC)
     start, end = to_time(since, now=now), to_time(until, now=now)
     queue = queue_for(queue, instance, archive)

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class BatchWork:
-    """What was done about batches before a drain began."""
+    """What was done about batches before a drain."""
 
     submitted: list[Submitted] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
     @property
     def jobs(self) -> int:
-        """How many were submitted."""
+        """The number of submitted jobs."""
         return sum(done.jobs for done in self.submitted if done.batch)
 
 
@@ -111,7 +111,7 @@ async def _submit_all(
 
 
 async def tend_batches(queue: Queue, settings: Settings, *, collects: bool) -> Tended | None:
-    """Look after all batches; None where there are none."""
+    """Poll and collect all batches; None if there are none."""
     if settings.provider is not Provider.OPENAI or not await queue.batches.every():
         return None
     embedder = wiring.open_embedder(settings)

@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def finish(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run to the end; in a thread where an event loop runs already, as in a notebook."""
+    """Run a coroutine to its end; in a thread if an event loop runs already, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

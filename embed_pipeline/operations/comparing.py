@@ -40,7 +40,7 @@ DICE: Final = random.Random()  # noqa: S311 - chooses questions, guards nothing
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A contender, the settings that make it, and the texts of its template."""
+    """A contender with its settings and the texts of its template."""
 
     settings: Settings
     recipe: Recipe
@@ -49,31 +49,31 @@ class Entrant:
 
     @property
     def contender(self) -> Contender:
-        """What it is called and costs."""
+        """Its name, vector length and price."""
         own = self.settings
         return Contender(own.model, own.dimensions, own.price, own.entity_template)
 
     @property
     def usd(self) -> float | None:
-        """What asking it costs; None where no price is known."""
+        """The cost of embedding the sample with it; None if no price is known."""
         return self.settings.price.usd(self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A sample, and who is asked about it."""
+    """A sample and its contenders."""
 
     exam: Exam
     entrants: Sequence[Entrant]
 
     @property
     def tokens(self) -> int:
-        """Of all contenders."""
+        """The tokens of all contenders."""
         return sum(entrant.tokens for entrant in self.entrants)
 
     @property
     def usd(self) -> float:
-        """What asking all of them costs, as far as prices are known."""
+        """The cost of all contenders with a known price."""
         return sum(entrant.usd or 0.0 for entrant in self.entrants)
 
 
@@ -163,7 +163,7 @@ async def _standing(queue: Queue, entrant: Entrant, exam: Exam, on_wait: OnWait)
 
 
 def _asked(recipe: Recipe, exam: Exam) -> list[str]:
-    """Every text once."""
+    """The distinct texts."""
     questions = (question.text for question in (*exam.relations, *exam.sentences))
     return list(dict.fromkeys([*recipe.texts, *recipe.held_out.values(), *questions]))
 

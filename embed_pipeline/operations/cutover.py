@@ -45,7 +45,7 @@ from embed_pipeline.store.schema.renaming import take_name
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What ``start`` would do."""
+    """The effect that ``start`` would have."""
 
     live: Side
     candidate: Side

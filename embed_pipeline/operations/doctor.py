@@ -30,7 +30,7 @@ from embed_pipeline.store.connection import Driver, connected
 
 
 def _bad(subject: str, error: EmbedPipelineError) -> Finding:
-    """Take what is wrong and what to do from the error: its message says both."""
+    """A finding from an error, whose message says both what is wrong and what to do."""
     detail, _, remedy = str(error).partition("; ")
     return Finding(subject, Mark.BAD, detail, remedy, error.exit_code)
 
@@ -138,7 +138,7 @@ async def _examine_arrival(driver: Driver, settings: Settings) -> Finding:
 
 
 async def _examine_entities(driver: Driver, settings: Settings) -> list[Finding]:
-    """Look at some entities: settings that no data fits leave a queue that looks healthy."""
+    """Read some entities: a queue looks healthy when the settings fit no data."""
     queue, label = wiring.queue_on(driver, settings), settings.entity_label
     report = await look_at_entities(queue, settings)
     found = await find_misfits(queue, settings, report)

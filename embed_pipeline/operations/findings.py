@@ -8,7 +8,7 @@ from embed_pipeline.settings.types import written
 
 
 class Mark(StrEnum):
-    """How a finding is shown."""
+    """The mark in front of a finding."""
 
     GOOD = "✓"
     WARNING = "!"
@@ -30,7 +30,7 @@ class Finding:
 
 
 def examine_settings(settings: Settings) -> list[Finding]:
-    """What the settings say, and what about them is hardly meant."""
+    """Findings about the settings, and warnings about unlikely ones."""
     limit = "no rate limit"
     if settings.is_rate_limited:
         interval = written(settings.rate_limit_interval)

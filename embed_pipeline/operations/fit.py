@@ -9,7 +9,7 @@ from embed_pipeline.store.queue import Queue
 
 
 async def find_misfits(queue: Queue, settings: Settings, report: CoverageReport) -> list[Misfit]:
-    """What a scan shows to be hardly meant; asks the graph for its names only where there is any.
+    """Mismatches that a scan shows; asks the graph for its names only if there are any.
 
     Costs the same for any size of graph, and nothing where all is well.
     """

@@ -30,7 +30,7 @@ LENGTH_SIGN: Final = "@"
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The settings of a side, and the alias as it was when it was read."""
+    """The settings of a side, and the alias at the time it was read."""
 
     settings: Settings
     alias: Alias | None = None
@@ -89,7 +89,7 @@ async def opened_live(
 
 
 def settings_of(settings: Settings, side: Side) -> Settings:
-    """These settings, with what makes the side what it is."""
+    """These settings, with the values that define the side."""
     return settings.model_copy(
         update={
             "queue": side.queue,
@@ -107,7 +107,7 @@ def settings_of(settings: Settings, side: Side) -> Settings:
 
 
 def _text_of(side: Side) -> dict[str, Any]:
-    """The neighbours in the text of the side, where some are, and the pieces that are nodes."""
+    """The side's settings of neighbours and pieces, if it has any."""
     tokens, whole = parse_recipe(side.recipe)
     found = Relations.parse(whole)
     said = relations_settings(found[0]) if found else {}
@@ -173,7 +173,7 @@ def settings_for_model(settings: Settings, named: str) -> Settings:
 
 
 def difference(settings: Settings, alias: Alias | None) -> str | None:
-    """What the variables say otherwise than the alias, and what to do; ``None`` if nothing."""
+    """How settings and alias differ, and what to do; ``None`` if they agree."""
     if alias is None:
         return None
     own, live = wiring.identity_of(settings), alias.live.identity

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def grade(queue: Queue, settings: Settings) -> Quality:
-    """Sample edges, embed a few texts again, and keep what came of it.
+    """Sample edges, embed a few texts again, and store the result.
 
     The texts count against the limit and the budget; where those grant nothing, or the provider
     does not answer, there is no word about drift.
@@ -43,7 +43,7 @@ async def grade(queue: Queue, settings: Settings) -> Quality:
 async def grade_sides(
     live: Queue, candidate: Queue, settings: tuple[Settings, Settings]
 ) -> tuple[Quality, Quality]:
-    """Compare the stored vectors of the live side with those of a candidate, by the same edges."""
+    """Compare the stored vectors of both sides on the same edges."""
     own, _ = settings
     samples = await sample_both(live, candidate, own.model, left_out=own.quality_left_out)
     sides = zip((live, candidate), settings, samples, strict=True)

@@ -59,12 +59,12 @@ def measure(model: str, sample: Sample, probed: Sample | None = None) -> Quality
 def moved(
     stored: Sequence[float], *, away: Sequence[float], towards: Sequence[float]
 ) -> list[float]:
-    """A stored vector, less what tells two texts apart: its damage, if it has any, stays."""
+    """A stored vector moved by the difference of two texts; damage, if any, stays in it."""
     return (np.asarray(stored) + np.asarray(towards) - np.asarray(away)).tolist()
 
 
 def cosines_of(vectors: Sequence[Sequence[float]], pairs: Sequence[Edge]) -> list[float]:
-    """How near the two of each pair are."""
+    """The similarity of each pair."""
     return _cosines(_units(vectors), pairs) if pairs else []
 
 
@@ -73,7 +73,7 @@ def answered(
     texts: Sequence[Sequence[float]],
     questions: Sequence[Question],
 ) -> Answered:
-    """How near the answers of questions are, by the vectors of both.
+    """How near the answers of questions are, by both sets of vectors.
 
     Of several answers the nearest counts; what a question names is neither answer nor rival.
     """
@@ -100,7 +100,7 @@ def _units(vectors: Sequence[Sequence[float]]) -> Matrix:
 
 
 def smallest_cosine(stored: Sequence[Sequence[float]], anew: Sequence[Sequence[float]]) -> float:
-    """How far the vectors of the same texts have moved."""
+    """The smallest similarity between two embeddings of the same texts."""
     one, other = np.asarray(stored, dtype=float), np.asarray(anew, dtype=float)
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return float(((one * other).sum(axis=1) / np.where(norms == 0, 1, norms)).min())
@@ -112,14 +112,14 @@ def _cosines(units: Matrix, pairs: Sequence[Edge]) -> list[float]:
 
 
 def _overlaps(words: Sequence[frozenset[str]], pairs: Sequence[Edge]) -> list[float]:
-    """The words that two texts share, rare ones for more than frequent ones."""
+    """The shared words of two texts, rare words weigh more."""
     texts = Counter(word for found in words for word in found)
     shared = (words[pair.start] & words[pair.end] for pair in pairs)
     return [sum(1 / texts[word] for word in found) for found in shared]
 
 
 def _crowding(units: Matrix, hashes: Sequence[str]) -> tuple[float, float]:
-    """Shares of vectors that another text has too, and of the most frequent nearest neighbour."""
+    """The shares of duplicate vectors, and of the most frequent nearest neighbour."""
     cosines = units @ units.T
     np.fill_diagonal(cosines, -1.0)
     texts = np.asarray(hashes)

@@ -89,13 +89,13 @@ async def plan_for_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -
 
 
 def question_about(plan: Plan, settings: Settings) -> str | None:
-    """What to ask before so much is spent; None up to EMBED_CONFIRM_USD."""
+    """What to confirm before spending so much; None up to EMBED_CONFIRM_USD."""
     what = f"Embedding {plan.texts} texts with {plan.model}"
     return question_about_cost(what, usd=plan.usd, tokens=plan.tokens, settings=settings)
 
 
 async def question_about_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -> str | None:
-    """What to ask before entities are enqueued; reads them only where it could cost so much."""
+    """What to confirm before entities are enqueued; reads them only if they could cost so much."""
     most = settings.price.usd(len(keys) * RequestLimits().tokens_per_input) or 0.0
     if most <= settings.confirm_usd:
         return None
@@ -105,7 +105,7 @@ async def question_about_keys(queue: Queue, settings: Settings, keys: Sequence[s
 async def question_about_force(
     queue: Queue, settings: Settings, force: Forced | None
 ) -> str | None:
-    """What to ask before entities that fit are embedded again."""
+    """What to confirm before current entities are embedded again."""
     if force is None or not settings.price.usd_per_million:
         return None
     return question_about(await make_plan(queue, settings, force=force), settings)
@@ -114,7 +114,7 @@ async def question_about_force(
 def question_about_cost(
     what: str, *, usd: float | None, tokens: int, settings: Settings
 ) -> str | None:
-    """The same for anything that has a price."""
+    """The same for any cost."""
     if usd is None or usd <= settings.confirm_usd:
         return None
     return (

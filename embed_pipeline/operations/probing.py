@@ -30,7 +30,7 @@ Takes = Callable[[int], Awaitable[bool]]
 
 
 async def provider_misfits(settings: Settings) -> AsyncIterator[Finding]:
-    """Name everything of a request that the server refuses, with what to set.
+    """Name each part of a request that the server refuses, and the setting to change.
 
     A dozen small requests at most for each limit that is too high; a server that does not answer
     at all has been reported already, and nothing is found.
@@ -56,7 +56,7 @@ async def provider_misfits(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _that_works(settings: Settings) -> Settings | None:
-    """The settings, with as little changed as the server needs to embed a word."""
+    """The settings, changed as little as needed for the server to embed a word."""
     for changes in (
         {},
         {"send_dimensions": "false"},
@@ -97,7 +97,7 @@ async def _limits(embedder: Embedder) -> AsyncIterator[Finding]:
 
 
 async def _most(wanted: int, takes: Takes, *, least: int) -> int:
-    """The largest number up to ``wanted`` that is taken; ``least`` is taken for granted."""
+    """The largest number up to ``wanted`` that works; ``least`` is assumed to."""
     if await takes(wanted):
         return wanted
     taken, refused = least, wanted

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 async def without_edges(queue: Queue, settings: Settings, sample: Sample) -> Sample | None:
-    """The sample with vectors of its own for the ends of each edge; None if the texts have none.
+    """The sample with separate vectors for the ends of each edge; None if no text names them.
 
     Holds the first edges whose texts limit and budget granted and the provider embedded.
     """
@@ -87,7 +87,7 @@ async def without_edges(queue: Queue, settings: Settings, sample: Sample) -> Sam
 async def _embedded(
     queue: Queue, settings: Settings, texts: list[str]
 ) -> Mapping[str, list[float]]:
-    """As many of these as limit, budget and provider allow now, in order."""
+    """Embed, in order, as many as limit, budget and provider allow now."""
     embedder = wiring.open_embedder(settings)
     limiter = wiring.open_limiter(queue, settings)
     prepare = text_splitter(settings, embedder)

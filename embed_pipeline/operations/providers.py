@@ -6,7 +6,7 @@ from embed_pipeline.settings import Settings
 
 
 def open_provider(settings: Settings, *, for_questions: bool = False) -> Embedder:
-    """Open the provider; each is imported only when it is wanted, openai alone takes a second."""
+    """Open the provider, imported on demand: openai alone takes a second."""
     model, dimensions = settings.model, settings.dimensions
     match settings.provider:
         case Provider.OPENAI:

@@ -20,7 +20,7 @@ K: Final = 5
 
 
 def read_questions() -> dict[str, str]:
-    """The questions, and the keys of the entities that answer them; empty if there is no file.
+    """The questions with the keys of their answers; empty if there is no file.
 
     Raises:
         ConfigurationError: the file is not a list of questions.
@@ -45,7 +45,7 @@ def read_questions() -> dict[str, str]:
 async def ask_both(
     driver: Driver, settings: Settings, alias: Alias, questions: Mapping[str, str]
 ) -> Gate:
-    """Ask both sides everything, and compare."""
+    """Ask both sides every question, and compare."""
     live = await _recall(driver, settings, alias.live, questions)
     candidate = await _recall(driver, settings, alias.candidate(), questions)
     return questions_gate(live, candidate, count=len(questions), k=K)

@@ -23,7 +23,7 @@ from embed_pipeline.store.triggers import TriggerState
 
 
 async def read_metrics(queue: Queue, settings: Settings, *, window: timedelta) -> QueueMetrics:
-    """Every figure of the queue, and the pause of its provider; ``window`` is what lately means."""
+    """Every figure of the queue and the provider's pause; ``window`` defines "lately"."""
     metrics = await queue.metrics.read(window=window)
     limit = await wiring.open_limiter(queue, settings).read()
     return replace(metrics, hold=limit.hold, budget=limit.budget)
@@ -66,18 +66,18 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
 
 
 def start_of_day(now: datetime) -> datetime:
-    """Midnight of a time: what failed today failed since then."""
+    """The midnight before a time: what failed since then failed today."""
     return now.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 async def examine_everything(driver: Driver, settings: Settings) -> tuple[Reading, list[Verdict]]:
-    """Take a reading, and judge it by what this deployment has set itself."""
+    """Take a reading, and judge it by this deployment's objectives."""
     reading = await read_everything(driver, settings)
     return reading, examine(reading, objectives(settings))
 
 
 def objectives(settings: Settings) -> Objectives:
-    """What this deployment has set itself."""
+    """The objectives in the settings."""
     return Objectives(
         recovery_interval=settings.recovery_interval,
         reconcile_interval=settings.reconcile_interval,
@@ -102,7 +102,7 @@ def _index_problem(state: schema.SchemaState, dimensions: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How the job of a new or changed entity comes to be, and how late that is."""
+    """How the job of a changed entity is created, and how late that is."""
 
     is_at_once: bool
     is_sure: bool
@@ -111,13 +111,13 @@ class Arrival:
 
 
 async def how_jobs_appear(queue: Queue, settings: Settings) -> Arrival:
-    """Look whether the trigger is active; without it the scan is what finds entities."""
+    """Whether the trigger is active; without it the scan finds changed entities."""
     trigger = await queue.triggers(settings.model).inspect()
     return arrival(trigger, settings.reconcile_interval)
 
 
 def arrival(trigger: TriggerState, interval: timedelta) -> Arrival:
-    """Say it in words; ``interval`` is the time between two scans, 0 for none."""
+    """The arrival in words; ``interval`` is the time between two scans, 0 for none."""
     if trigger.is_active:
         return Arrival(
             is_at_once=True, is_sure=True, detail="with the write: the trigger is active"
@@ -143,7 +143,7 @@ def arrival(trigger: TriggerState, interval: timedelta) -> Arrival:
 
 
 def _index(index: VectorIndex) -> dict[str, Any]:
-    """The index as it is shown: what else is in it, in words, where there is something."""
+    """The vector index for display, with the other models in it, if any."""
     shown = asdict(index)
     filters = ", ".join(shown.pop("filters"))
     return {**shown, "filters": filters} if filters else shown

@@ -15,7 +15,7 @@ PAGE: Final = 500
 async def recover_all(
     queue: Queue, *, grace: timedelta, limit: int | None = None
 ) -> list[RecoveredJob]:
-    """Take expired leases away, at most ``limit``, and note that somebody has looked."""
+    """Take expired leases away, at most ``limit``, and record the recovery."""
     jobs: list[RecoveredJob] = []
     while limit is None or len(jobs) < limit:
         size = PAGE if limit is None else min(PAGE, limit - len(jobs))

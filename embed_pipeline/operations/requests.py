@@ -32,7 +32,7 @@ async def wait_for_grant(limiter: RateLimiter, *, tokens: int, on_wait: OnWait) 
 
 
 async def check_grant(limiter: RateLimiter) -> None:
-    """Look whether a request would be granted now; a request of who may only read is not counted.
+    """Check, without counting it, that a request would be granted now: for read-only callers.
 
     Raises:
         BudgetSpentError: no more may be spent for now.
@@ -53,7 +53,7 @@ async def send_counted(
     limiter: RateLimiter,
     texts: Sequence[PreparedText],
 ) -> list[Vector]:
-    """Send a request that was granted, and count what it cost.
+    """Send a granted request, and count its cost.
 
     Raises:
         EmbeddingError: the provider did not embed the texts.

@@ -14,7 +14,7 @@ from embed_pipeline.store.scan import PAGE, Neo4jReconciler
 
 @dataclass(slots=True)
 class Scan:
-    """How far a scan has come and what it has found; ``cursor`` is None behind the last entity.
+    """The progress and result of a scan; ``cursor`` is None behind the last entity.
 
     Before the entities their jobs are looked at: what others wrote or edited is put right first.
     """
@@ -37,7 +37,7 @@ class Scan:
     def begin(
         cls, reconciler: Neo4jReconciler, *, after: KeyValue = "", force: Forced | None = None
     ) -> "Scan":
-        """A scan that has read nothing yet."""
+        """A scan that has not read anything yet."""
         keeps_foreign = reconciler.config.keeps_foreign
         report = CoverageReport(reconciler.model, keeps_foreign=keeps_foreign)
         return cls(reconciler, report, cursor=after, force=force)
@@ -80,7 +80,7 @@ class Scan:
         page_size: int = PAGE,
         dry_run: bool = False,
     ) -> None:
-        """Read on to the end, or until ``most`` is over; keep what a whole scan found.
+        """Read to the end, or until ``most`` is over; the result of a whole scan is kept.
 
         ``dry_run`` changes nothing, and keeps nothing either.
         """

@@ -102,7 +102,7 @@ async def _with_nearest(embedder: Embedder, question: Vector, hit: Hit) -> Hit:
 async def _embedded(
     embedder: Embedder, limiter: RateLimiter, text: str, *, on_wait: OnWait, is_counted: bool
 ) -> Vector:
-    """Embed one text; it counts against the limit that all workers share, or obeys it at least."""
+    """Embed one text within the shared limit; a read-only caller only checks it."""
     prepared = embedder.prepare(text)
     if is_counted:
         await wait_for_grant(limiter, tokens=prepared.tokens, on_wait=on_wait)

@@ -30,7 +30,7 @@ async def job_filter(
     older_than: timedelta | None = None,
     everything: bool | None = None,
 ) -> JobFilter:
-    """Put a filter together; ages are reckoned from the time of the database server.
+    """Build a filter; ages are measured by the clock of the database server.
 
     Raises:
         ConfigurationError: ``everything`` is false, and there is no condition.
@@ -55,7 +55,7 @@ async def job_filter(
 
 
 def to_retry(which: JobFilter) -> JobFilter:
-    """Whoever names a job means it, whatever it failed of; other filters leave out PERMANENT."""
+    """A named job is retried whatever its error was; other filters leave out PERMANENT ones."""
     if which.ids is None or which.categories is not None:
         return which
     return dataclasses.replace(which, categories=frozenset(ErrorCategory))
@@ -69,7 +69,7 @@ async def jobs_for(
     priority: int = 0,
     force: bool = False,
 ) -> list[NewJob]:
-    """Jobs for entities named by their keys; one that is unknown, and there are none.
+    """Jobs for entities named by their keys; none at all if one is unknown.
 
     Raises:
         QueueError: there is no entity with one of the keys.

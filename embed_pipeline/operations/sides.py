@@ -48,7 +48,7 @@ async def live_side(driver: Driver, settings: Settings) -> Side:
 
 
 async def name_live(driver: Driver, settings: Settings) -> None:
-    """Let an alias say what is live, so that the variables may already say what comes next."""
+    """Make the alias name the live side, so that the settings may name the next one."""
     database = wiring.queue_on(driver, settings).database
     if await read_alias(database, settings.queue) is None:
         live = await live_side(driver, settings)

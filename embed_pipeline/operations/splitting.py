@@ -8,12 +8,12 @@ from embed_pipeline.settings import Settings
 
 
 def text_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText]:
-    """Prepare a text as a drain does, so that it gets the same vector."""
+    """Prepares a text as a drain does, so that it gets the same vector."""
     return piece_splitter(settings, embedder) or embedder.prepare
 
 
 def piece_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText] | None:
-    """Split texts that are too long for the model; None where nothing has pieces."""
+    """Splits texts that are too long for the model; None if pieces are off."""
     from embed_pipeline.embedding import tokens  # only where it is wanted
 
     most = embedder.limits.tokens_per_input

@@ -50,7 +50,7 @@ Part = Callable[[Driver, Settings], Awaitable[Any]]
 
 
 async def write_archive(file: Path) -> list[str]:
-    """Write the archive, readable by this user only; says what is in it.
+    """Write the archive, readable by this user only; returns its content list.
 
     Raises:
         ConfigurationError: the file exists, or cannot be made.
@@ -191,7 +191,7 @@ async def _queue(driver: Driver, settings: Settings) -> dict[str, Any]:
 
 
 async def _errors(driver: Driver, settings: Settings) -> list[dict[str, Any]]:
-    """How often which kind of error: its category and its type, never its words."""
+    """Counts of errors by category and type, without messages."""
     which = JobFilter(statuses=frozenset({JobStatus.FAILED}))
     jobs = await wiring.queue_on(driver, settings).admin.find_jobs(which, limit=SAMPLE)
     kinds = Counter((job.error_category, _kind(job.error), job.attempts) for job in jobs)
@@ -207,7 +207,7 @@ def _kind(error: str | None) -> str:
 
 
 async def _actions(driver: Driver, settings: Settings) -> list[dict[str, Any]]:
-    """What operators did; what they asked for is left out, it may name entities."""
+    """What operators did, without filters, which may name entities."""
     entries = await wiring.queue_on(driver, settings).audit.recent(limit=ACTIONS)
     return [
         {

@@ -42,32 +42,28 @@ def drain_trace(report: DrainReport, *, queue: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TracedEmbedder:
-    """An embedder whose every request is a span; the texts are not in it."""
+    """An embedder whose every request is a span, without the texts."""
 
     embedder: Embedder
     about: dict[str, str | int]
 
     @property
     def model(self) -> str:
-        """See ``Embedder``."""
         return self.embedder.model
 
     @property
     def dimensions(self) -> int:
-        """See ``Embedder``."""
         return self.embedder.dimensions
 
     @property
     def limits(self) -> RequestLimits:
-        """See ``Embedder``."""
         return self.embedder.limits
 
     def prepare(self, text: str) -> PreparedText:
-        """See ``Embedder``."""
         return self.embedder.prepare(text)
 
     async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
-        """Send one request; how many texts, and what it cost, is in its span."""
+        """Send one request; its span has the number of texts and the cost."""
         inputs = {"embed_pipeline.inputs": len(texts)}
         with call(f"embeddings {self.model}", {**self.about, **inputs}) as span:
             embedded = await self.embedder.embed(texts)
@@ -75,12 +71,11 @@ class TracedEmbedder:
             return embedded
 
     async def close(self) -> None:
-        """See ``Embedder``."""
         await self.embedder.close()
 
 
 def traced(embedder: Embedder, settings: Settings) -> Embedder:
-    """The same embedder, in the traces of whoever uses it."""
+    """The same embedder, with its requests in traces."""
     about: dict[str, str | int] = {
         "gen_ai.operation.name": "embeddings",
         "gen_ai.provider.name": settings.provider.value,

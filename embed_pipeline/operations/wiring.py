@@ -49,7 +49,7 @@ UNLIMITED: Final = RateLimits(requests=None, interval=timedelta(minutes=1))
 
 
 def connection(settings: Settings) -> Connection:
-    """Where Neo4j is, and who we are there."""
+    """Address and credentials of Neo4j."""
     return Connection(
         uri=settings.neo4j_uri,
         username=settings.neo4j_username,
@@ -59,18 +59,18 @@ def connection(settings: Settings) -> Connection:
 
 
 def open_embedder(settings: Settings, *, for_questions: bool = False) -> Embedder:
-    """Open the provider, whose requests are in the traces of whoever sends them."""
+    """Open the provider, with its requests in traces."""
     return traced(open_provider(settings, for_questions=for_questions), settings)
 
 
 def identity_of(settings: Settings) -> Identity:
-    """What the vectors of these settings can be compared with."""
+    """The identity within which these vectors are comparable."""
     shape, provider, model = settings.entity_shape, settings.provider_name, settings.model
     return Identity.of(shape, provider=provider, model=model, dimensions=settings.dimensions)
 
 
 def queue_config(settings: Settings) -> QueueConfig:
-    """What the store has to know about the queue."""
+    """The configuration of the store."""
     key = settings.openai_api_key
     own = [settings.neo4j_password, *([key.get_secret_value()] if key else [])]
     return QueueConfig(
@@ -125,7 +125,7 @@ async def install_schema(
 
 
 async def inspect_schema(driver: Driver, settings: Settings) -> schema.SchemaState:
-    """Look at what the queue needs in the database."""
+    """Inspect what the queue needs in the database."""
     shape, queue = settings.entity_shape, settings.queue
     return await schema.inspect(driver, database=settings.neo4j_database, shape=shape, queue=queue)
 
@@ -158,7 +158,7 @@ async def checked_queue(driver: Driver, settings: Settings, *, for_drain: bool =
 
 
 def queue_on(driver: Driver, settings: Settings) -> Queue:
-    """Put the queue together on an open driver; nothing is looked at."""
+    """Build the queue on an open driver, without any checks."""
     # A worker suspended inside a transaction holds its locks so long; meanwhile nobody else's
     # lease on the same jobs may expire.
     timeout = max(SHORTEST_TIMEOUT, min(TRANSACTION_TIMEOUT, settings.lease / 3))
@@ -172,7 +172,7 @@ def trigger_on(driver: Driver, settings: Settings) -> Neo4jTriggers:
 
 
 def rate_limits(settings: Settings) -> RateLimits:
-    """What the provider allows, over all workers together."""
+    """The provider's limits, shared by all workers."""
     tokens = settings.tokens_per_minute
     if settings.is_rate_limited:
         # Tokens of a minute in an interval that may be longer: fewer than allowed, never more.
@@ -181,13 +181,13 @@ def rate_limits(settings: Settings) -> RateLimits:
 
 
 def open_limiter(queue: Queue, settings: Settings) -> Neo4jRateLimiter:
-    """The limit, counted together with everybody who names it the same."""
+    """The limiter, shared with everybody who uses the same name."""
     limits = replace(rate_limits(settings), budget=settings.budget)
     return queue.limiter(limits, name=settings.rate_limit_name)
 
 
 def drain_options(settings: Settings) -> DrainOptions:
-    """How a drain works if nobody says otherwise."""
+    """The default options of a drain."""
     return DrainOptions(
         lease=settings.lease,
         heartbeat=settings.heartbeat,
@@ -200,7 +200,7 @@ def drain_options(settings: Settings) -> DrainOptions:
 
 
 def owner_of(run_id: str) -> str:
-    """A name for the leases of this process; everything of a run begins with its id."""
+    """The ``lock_owner`` of this process; it begins with the run id."""
     return f"{run_id}/{socket.gethostname()}/{os.getpid()}"
 
 
@@ -268,7 +268,7 @@ def drain_on(
     stop: asyncio.Event | None = None,
     say: Say = lambda _: None,
 ) -> Drain:
-    """Put a drain together, which has not begun; ``open_store`` is for its heartbeat."""
+    """Build a drain without starting it; ``open_store`` is for its heartbeat."""
     parts = parts_on(queue, settings, embedder, open_store=open_store)
     return Drain(parts, owner=owner, options=options, stop=stop, say=say)
 
@@ -276,7 +276,7 @@ def drain_on(
 def parts_on(
     queue: Queue, settings: Settings, embedder: Embedder, *, open_store: OpenStore | None = None
 ) -> Parts:
-    """What a drain works with; without ``open_store`` there is nobody who sends heartbeats."""
+    """The parts of a drain; without ``open_store`` it sends no heartbeats."""
     shape = settings.entity_shape
     return Parts(
         store=queue.jobs,

@@ -87,7 +87,7 @@ def _pace(history: History) -> tuple[bool | None, str]:
 
 
 def _missed(history: History) -> Iterator[str]:
-    """The objectives that were missed in the time, or are missed now."""
+    """The objectives missed in the time, or missed now."""
     metrics, wanted = history.metrics, history.objectives
     if worst(metrics, "oldest_pending_seconds") > wanted.oldest_pending.total_seconds():
         yield "jobs have waited too long"
@@ -170,7 +170,7 @@ def _cost(history: History) -> Answer:
 
 
 def _quality(history: History) -> list[Answer]:
-    """Only where it was measured."""
+    """The answer about quality, if it was measured."""
     value = latest(history.metrics, "quality_auc")
     if not value:
         return []

@@ -24,7 +24,7 @@ GAP: Final = 5
 
 
 def line_chart(series: Mapping[str, pd.Series], *, label: str) -> str:
-    """Lines over time; the names of the series are the legend, ``label`` is for readers aloud."""
+    """Lines over time; the series names are the legend, ``label`` is for screen readers."""
     drawn = {name: _thinned(values.dropna()) for name, values in series.items()}
     drawn = {name: values for name, values in drawn.items() if len(values)}
     if not drawn:
@@ -48,7 +48,7 @@ def line_chart(series: Mapping[str, pd.Series], *, label: str) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float]]) -> str:
-    """A bar per row, the longest for the largest; a list that also reads well without pictures."""
+    """A list with a bar per row, the longest for the largest; readable without the bars."""
     most = max(value for _, value in rows)
     items = "".join(
         f'<li><span class="name">{escape(name)}</span>'
@@ -106,7 +106,7 @@ def _times(first: datetime, last: datetime) -> str:
 
 
 def _ceiling(value: float) -> float:
-    """The next round number, so that the lines of the grid are readable."""
+    """The next round number, so that the labels of the grid are readable."""
     if value <= 0:
         return 1.0
     size = 10.0 ** floor(log10(value))

@@ -27,7 +27,7 @@ line { stroke:var(--line) } .range { stroke:var(--ink); stroke-width:2 }
 
 
 def drawn(standings: Sequence[Standing], best: Standing) -> str:
-    """A bar for each contender from chance to its quality, its interval, and its price."""
+    """A bar for each contender from chance to its quality, with its interval and price."""
     height = TOP + ROW * len(standings) + 8
     ticks = "".join(
         f'<line x1="{_x(at):.0f}" x2="{_x(at):.0f}" y1="{TOP - 6}" y2="{height - 8}"/>'

@@ -34,7 +34,7 @@ EVENTS: Final = ("retried", "released", "recovered", "fenced", "exhausted", "can
 
 
 def render(history: History) -> str:
-    """Write the page: one file, nothing to fetch."""
+    """Render the page as one self-contained file."""
     template = files("embed_pipeline.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
@@ -75,7 +75,7 @@ def _latest_first(drains: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rows(frame: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The first rows, without the values that are missing."""
+    """The first rows, without missing values."""
     known = [name for name in columns if name in frame]
     records = frame[known].head(MOST_ROWS).to_dict("records")
     return [{str(name): v for name, v in row.items() if pd.notna(v)} for row in records]

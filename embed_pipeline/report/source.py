@@ -10,7 +10,7 @@ from embed_pipeline.domain.health import Objectives
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The tables of a time, and what the deployment is and has set itself."""
+    """The tables of a time, and the deployment's settings and objectives."""
 
     since: datetime
     now: datetime
@@ -22,7 +22,7 @@ class History:
 
 
 def rise(metrics: pd.DataFrame, total: str) -> float:
-    """By how much a total rose; a new installation starts again at 0."""
+    """The increase of a total; it restarts at 0 with a new installation."""
     return float(_steps(metrics, total).sum())
 
 
@@ -57,7 +57,7 @@ def latest(frame: pd.DataFrame, column: str) -> float:
 
 
 def left_out(metrics: pd.DataFrame) -> str:
-    """Which entities the coverage leaves out, for the end of a sentence; empty if none."""
+    """What the coverage leaves out, as the end of a sentence; empty if nothing."""
     words = {"entities_empty_text": "without text", "entities_unembeddable": "not embeddable"}
     found = {word: latest(metrics, column) for column, word in words.items()}
     said = ", ".join(f"{number:,.0f} {word}" for word, number in found.items() if number)
@@ -65,7 +65,7 @@ def left_out(metrics: pd.DataFrame) -> str:
 
 
 def has_nothing_to_embed(metrics: pd.DataFrame) -> bool:
-    """Whether no entity can have a vector, so that a percentage would be one of nothing."""
+    """Whether no entity can have a vector, so that a percentage has no meaning."""
     without = latest(metrics, "entities_empty_text") + latest(metrics, "entities_unembeddable")
     return "entities" in metrics and latest(metrics, "entities") <= without
 

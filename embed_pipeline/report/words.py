@@ -11,12 +11,12 @@ _TURNS_ROUND: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u206
 
 
 def number_of(count: float, noun: str = "job") -> str:
-    """So many of something."""
+    """Pluralize."""
     return f"{count:,.0f} {noun}" if round(count) == 1 else f"{count:,.0f} {noun}s"
 
 
 def span(length: timedelta) -> str:
-    """A length of time in the unit that fits."""
+    """A duration in a suitable unit."""
     seconds = max(0.0, length.total_seconds())
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:
@@ -30,7 +30,7 @@ def at(moment: datetime) -> str:
 
 
 def plain(text: str) -> str:
-    """Somebody else's text on one line, without what no reader can see, and not too long."""
+    """Untrusted text in one short line without invisible characters."""
     line = " ".join("".join(map(_visible, text)).split())
     return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
 

@@ -21,7 +21,6 @@ class LiveEmbedder(Embedder):
         self.live = live
 
     def embed_query(self, text: str, **_: Any) -> list[float]:
-        """Embed a question."""
         return self.live.ask(text)[1]
 
 

@@ -18,11 +18,9 @@ class LiveEmbeddings(Embeddings):
         self.live = live
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Embed texts."""
         return self.live.embed(texts)[1]
 
     def embed_query(self, text: str) -> list[float]:
-        """Embed a question."""
         return self.embed_documents([text])[0]
 
 

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class LiveIndex:
-    """What belongs together at one epoch."""
+    """The model and the index of one epoch."""
 
     epoch: int
     """0 where there has been no cut-over."""
@@ -61,7 +61,7 @@ class LiveModel:
         return _index_of(self._run(self._follow()), self._index)
 
     def ask(self, question: str) -> tuple[LiveIndex, list[float]]:
-        """Embed a question with the model that is live now; with the index that it is for.
+        """Embed a question with the live model; returns it with the index that it fits.
 
         Raises:
             EmbeddingError: the provider did not embed it.
@@ -70,7 +70,7 @@ class LiveModel:
         return index, vector
 
     def embed(self, texts: Sequence[str]) -> tuple[LiveIndex, list[list[float]]]:
-        """The same for texts that are no questions.
+        """Embed texts that are not questions.
 
         Raises:
             EmbeddingError: the provider did not embed them.

@@ -19,7 +19,7 @@ URL: Final = re.compile(
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host is this machine, without asking anybody."""
+    """Whether a host is this machine, without a lookup."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -43,7 +43,7 @@ def is_provider_url(url: str) -> bool:
 
 
 def _is_public(host: str) -> bool:
-    """Say whether somebody may offer a service there; no link-local address, which is no service.
+    """Whether a service may be at the address; link-local ones (metadata services) are refused.
 
     A private network is one: many run a provider of their own.
     """

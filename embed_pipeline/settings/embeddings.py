@@ -45,14 +45,14 @@ DEPS: Final = "deps"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An embedding as it stands in the file: values, and the line of each field."""
+    """One entry of the file: values, and the line of each field."""
 
     line: int
     values: Mapping[str, str]
     lines: Mapping[str, int]
 
     def line_of(self, variables: frozenset[str]) -> int:
-        """Where the first of these stands."""
+        """The line of the first of these fields that is there."""
         named = [self.lines[FIELDS[v]] for v in variables if FIELDS.get(v) in self.lines]
         return min(named, default=self.line)
 
@@ -70,7 +70,7 @@ def load_embeddings(env_file: Path | None = None) -> tuple[Settings, ...]:
 
 
 def log_all_warnings(embeddings: Sequence[Settings]) -> None:
-    """Say what is hardly meant, once for all embeddings, where nobody is there to print to."""
+    """Log the warnings of all embeddings once, for processes without a terminal."""
     said = dict.fromkeys(text for settings in embeddings for text in warnings(settings))
     for text in said:
         logging.getLogger("embed_pipeline.settings").warning(text)
@@ -236,7 +236,7 @@ def _entry(node: Node, problems: list[tuple[int, str]]) -> Entry | None:
 
 
 def _pairs(node: MappingNode) -> Iterator[tuple[str, int, str | None]]:
-    """Name, line and value of each field; no value where it is not a single one."""
+    """Name, line and value of each field; no value if it is not a scalar."""
     import yaml
 
     for key, value in node.value:
@@ -245,7 +245,7 @@ def _pairs(node: MappingNode) -> Iterator[tuple[str, int, str | None]]:
 
 
 def _in_words(problem: Problem) -> str:
-    """The message with the names of fields, where there are some."""
+    """The message with the names of fields instead of variables."""
     said = problem.message
     for variable in sorted(problem.variables, key=len, reverse=True):
         if field := FIELDS.get(variable):
@@ -254,7 +254,7 @@ def _in_words(problem: Problem) -> str:
 
 
 def _clashes(found: Sequence[tuple[Entry, Settings]]) -> Iterator[tuple[int, str]]:
-    """Embeddings that would get into each other's way."""
+    """Embeddings that would interfere with each other."""
     names: dict[str, int] = {}
     vectors: dict[tuple[str, str], str] = {}
     for entry, settings in found:

@@ -22,7 +22,7 @@ from embed_pipeline.settings.types import (
 
 
 def relations_settings(relations: Relations) -> dict[str, Any]:
-    """What the settings about neighbours say, by the last part of their names."""
+    """The settings of neighbours, by the last part of their names."""
     return {
         "types": ", ".join(relations.types) or None,
         "direction": relations.direction,
@@ -33,7 +33,7 @@ def relations_settings(relations: Relations) -> dict[str, Any]:
 
 
 def pieces_settings(pieces: Pieces | None) -> dict[str, Any]:
-    """What the settings about pieces say, by their variables."""
+    """The settings of pieces, by their variables."""
     if pieces is None:
         return {"EMBED_PIECES": "mean"}
     return {
@@ -44,7 +44,7 @@ def pieces_settings(pieces: Pieces | None) -> dict[str, Any]:
 
 
 class EntitySettings(ProfileSettings):
-    """Those of the queue, and label and properties of the nodes that get a vector."""
+    """The queue's settings, and label and properties of the embedded nodes."""
 
     entity_label: Name = setting(
         "EMBED_ENTITY_LABEL", "Label of the nodes to embed.", ALLOWED_NAME, "Entity"
@@ -184,7 +184,7 @@ class EntitySettings(ProfileSettings):
 
     @property
     def entity_shape(self) -> EntityShape:
-        """How the user's entities look."""
+        """The shape of the user's entities."""
         return EntityShape(
             label=self.entity_label,
             key=self.entity_key,

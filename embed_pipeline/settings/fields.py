@@ -244,7 +244,7 @@ class QueueSettings(BaseSettings):
 
     @property
     def provider_name(self) -> str:
-        """The same in full: which class it is, if it is one of the user's."""
+        """The full name: for one of the user's it includes the class."""
         return self.embedding_provider if self.provider is Provider.OWN else self.provider.value
 
     @property
@@ -264,12 +264,12 @@ class QueueSettings(BaseSettings):
 
     @property
     def is_rate_limited(self) -> bool:
-        """Whether the rate limit holds: nobody asks a model on this machine to be spared."""
+        """Whether the rate limit applies; a model on this machine has none."""
         return not self.provider.runs_here or "rate_limit_requests" in self.model_fields_set
 
     @property
     def rate_limit_name(self) -> str:
-        """The account; what is asked of this machine uses up nobody's limit."""
+        """The account whose limit is shared; a local model has its own name."""
         here = self.provider.value if self.provider.runs_here else DEFAULT_ACCOUNT
         return self.chosen_rate_limit_name or here
 

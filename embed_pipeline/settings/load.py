@@ -57,7 +57,7 @@ def load_settings(env_file: Path | None = None, **given: Any) -> Settings:
 
 
 def changed(settings: Settings, given: Mapping[str, Any]) -> Settings:
-    """These settings with other values; whatever else was said stays.
+    """These settings with other values; explicit values are kept.
 
     Raises:
         ConfigurationError: lists every problem, one per line.
@@ -80,7 +80,7 @@ def checked(env_file: Path | None, given: Mapping[str, Any]) -> Settings:
 
 
 def examined(env_file: Path | None, given: Mapping[str, Any]) -> tuple[Settings, list[Problem]]:
-    """The settings, and what is wrong with them; harmless values stand for the wrong ones."""
+    """The settings and the problems in them, with harmless defaults in place of wrong values."""
     try:
         settings = Settings(_env_file=env_file, **given)  # pyright: ignore[reportCallIssue]
         problems = []
@@ -94,7 +94,7 @@ def examined(env_file: Path | None, given: Mapping[str, Any]) -> tuple[Settings,
 
 
 def warnings(settings: Settings, env_file: Path | None = None) -> list[str]:
-    """What is allowed, and yet hardly meant."""
+    """What is allowed and probably not intended."""
     env_file = env_file or project_dir() / ENV_FILE
     return [
         *_warnings(settings),
@@ -149,7 +149,7 @@ def _stand_ins(problems: list[Problem]) -> dict[str, Any]:
 
 
 def _contradictions(settings: Settings) -> Iterator[Problem]:
-    """Values that are fine one by one and not together."""
+    """Values that are valid alone but contradict each other."""
     if settings.heartbeat > settings.lease / 2:
         preset = f" (preset {settings.preset})" if settings.preset else ""
         heartbeat, lease = written(settings.heartbeat), written(settings.lease)

@@ -19,7 +19,7 @@ DAGSTER_DEV: Final = "DAGSTER_IS_DEV_CLI"
 
 
 def restore_environment() -> None:
-    """Give variables back the values that the ``.env`` of this folder has taken from them."""
+    """Restore variables that this folder's ``.env`` has overridden."""
     given = _environment_at_start()
     for name, value in _values(Path.cwd() / ENV_FILE):
         if given.get(name, "") not in ("", value) and os.environ.get(name) == value:
@@ -28,14 +28,14 @@ def restore_environment() -> None:
 
 
 def only_in_file() -> dict[str, str]:
-    """What stands in ``.env`` and not in the environment."""
+    """The variables that are set in ``.env`` and not in the environment."""
     return {
         name: value for name, value in _values(project_dir() / ENV_FILE) if not os.environ.get(name)
     }
 
 
 def precedence_warnings(env_file: Path, known: Iterable[str]) -> Iterator[str]:
-    """Settings that two places disagree about; names only, a value may be a secret."""
+    """Settings with two different values; names only, a value may be a secret."""
     in_file = dict(_values(env_file))
     for name in sorted(in_file.keys() & set(known)):
         if os.environ.get(name) and os.environ[name] != in_file[name]:

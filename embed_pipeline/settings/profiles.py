@@ -23,7 +23,7 @@ ProfileName = Literal[
 
 
 class ProfileSettings(QueueSettings):
-    """Those of the queue, and how requests to the provider look."""
+    """The queue's settings, and the form of requests to the provider."""
 
     chosen_profile: ProfileName | None = setting(
         "EMBEDDING_PROFILE",
@@ -62,7 +62,7 @@ class ProfileSettings(QueueSettings):
 
     @property
     def profile(self) -> Profile:
-        """What may be sent: the profile, with what is set otherwise."""
+        """The server's profile, overridden by the settings."""
         known = self.chosen_profile
         profile = PROFILES[known] if known else profile_of(self.openai_base_url)
         own: dict[str, Any] = {

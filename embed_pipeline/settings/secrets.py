@@ -40,7 +40,7 @@ def known_secrets() -> tuple[str, ...]:
 
 
 def _bundled_passwords() -> Iterator[str]:
-    """That of the server that was started last, and that of one that is being made."""
+    """The passwords of the bundled server started last, and of one being created."""
     yield bundled_server().get("password", "")
     with suppress(OSError):
         yield (neo4j_home() / "password").read_text(encoding="utf-8").strip()

@@ -15,7 +15,7 @@ _TOKENS = "a whole number from 1 to 100000000000; to stop all requests, pause th
 
 
 class SpendingSettings(EntitySettings):
-    """Those of queue and entities, and prices and budgets."""
+    """Settings of queue and entities, and prices and budgets."""
 
     own_price: Amount | None = setting(
         "EMBEDDING_PRICE_USD_PER_MILLION",
@@ -78,12 +78,12 @@ class SpendingSettings(EntitySettings):
 
     @property
     def quality_left_out(self) -> tuple[str, ...]:
-        """Types of relationships that are not looked at."""
+        """Types of relationships that the quality check ignores."""
         return names_in(self.quality_leave_out)
 
     @property
     def price(self) -> Price:
-        """What a token of the model costs."""
+        """The price of the model."""
         if self.own_price is not None:
             return Price(self.own_price, "EMBEDDING_PRICE_USD_PER_MILLION")
         if self.provider.runs_here:
@@ -92,7 +92,7 @@ class SpendingSettings(EntitySettings):
 
     @property
     def batch_price(self) -> Price:
-        """What a token costs in a batch."""
+        """The price in a batch."""
         price = self.price
         if not price.usd_per_million:
             return price
@@ -100,18 +100,18 @@ class SpendingSettings(EntitySettings):
 
     @property
     def planned_price(self) -> Price:
-        """What a token of a large backlog costs."""
+        """The price that a large backlog would have."""
         return self.batch_price if self.mode == "batch" else self.price
 
     @property
     def has_money_budget(self) -> bool:
-        """Whether dollars are limited, for which there must be a price."""
+        """Whether there is a budget in dollars, which needs a price."""
         is_set = self.usd_per_day is not None or self.usd_per_month is not None
         return is_set and not self.provider.runs_here
 
     @property
     def budget(self) -> Budget:
-        """What may be spent on the account; what is made on this machine costs nothing."""
+        """The budget of the account; a model on this machine costs nothing."""
         if self.provider.runs_here:
             return Budget(self.price)
         return Budget(
@@ -129,6 +129,6 @@ class SpendingSettings(EntitySettings):
 
     @property
     def tokens_per_request(self) -> int | None:
-        """Tokens that a request should not exceed, because of limit or budget."""
+        """The tokens that a request should not exceed, because of limit or budget."""
         most = (self.tokens_per_minute, self.budget.tokens_per_request)
         return min((tokens for tokens in most if tokens is not None), default=None)

@@ -115,7 +115,7 @@ ApiKey = Annotated[SecretStr, BeforeValidator(_stripped), AfterValidator(_key)]
 
 
 def written(value: object) -> str:
-    """A value as it stands in a variable."""
+    """Write a value the way it stands in a variable."""
     return str(value // MILLISECOND if isinstance(value, timedelta) else value)
 
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """How many jobs were put right, and which are wanted in the place of duplicates."""
+    """How many jobs were repaired, and which must be enqueued in place of duplicates."""
 
     count: int
     wishes: tuple[NewJob, ...] = ()
@@ -41,7 +41,7 @@ async def adopt_ids(
 async def adopt(
     tx: Transaction, config: QueueConfig, elements: Sequence[str], *, token: int, now: int | None
 ) -> Adopted:
-    """Put right those of the jobs that need it; whoever calls counts them and makes the wishes.
+    """Repair those of the jobs that need it; the caller counts them and enqueues the wishes.
 
     A job whose key another one has already, once its version is a number, is ended with the reason;
     if it was waiting, the other one is asked for in its place. One that is leased keeps its key
@@ -98,7 +98,7 @@ def _is_stray(record: Properties) -> bool:
 
 
 def _twins(strays: Sequence[Properties], keys: dict[str, dict[str, Any]]) -> Steps[dict[str, str]]:
-    """The ids of the jobs that have the keys which strays are to get."""
+    """The ids of the jobs that already have the keys that strays would get."""
     changed = [
         {
             "element": record["element"],

@@ -23,7 +23,7 @@ JOBS_PER_WALK: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AdoptionPage:
-    """What a page of the walk did; ``cursor`` is ``None`` at its end."""
+    """The result of one page; ``cursor`` is ``None`` at the end."""
 
     cursor: str | None
     adopted: int
@@ -31,7 +31,7 @@ class AdoptionPage:
 
 @dataclass(frozen=True, slots=True)
 class Neo4jAdoption:
-    """Finds jobs whose label, lane or fence does not fit their status, and puts them right."""
+    """Finds jobs whose label, lane or fence does not fit their status, and repairs them."""
 
     database: Database
     config: QueueConfig

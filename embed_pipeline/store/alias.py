@@ -34,7 +34,7 @@ class Neo4jAlias:
     name: str
 
     async def prepare(self) -> None:
-        """Make sure that there is only one of a name; no transaction changes schema and data."""
+        """Create the unique constraint: schema and data cannot change in one transaction."""
         async with self.database.session() as session:
             await (await session.run(cypher.ALIAS_CONSTRAINT)).consume()
 
@@ -85,7 +85,7 @@ class Neo4jAlias:
         return await self._change(change)
 
     async def finishing(self, seen: Alias, *, takes: str | None = None) -> Alias:
-        """Say that the other side is being removed; from here on nobody can go back.
+        """Record that the other side is being removed; from here on there is no rollback.
 
         ``takes``: the live index gets this name first. Whoever repeats it need not say so again.
         """
@@ -98,7 +98,7 @@ class Neo4jAlias:
         return await self._change(change)
 
     async def has_taken(self, seen: Alias) -> Alias:
-        """Say that the live index has the name that it was to take; clients look again."""
+        """Record that the live index has taken the name over; clients look again."""
 
         def change(now: Alias | None, _at: datetime) -> Alias:
             if (
@@ -151,7 +151,7 @@ class Neo4jAlias:
 
 
 async def read_use(database: Database, index: str) -> tuple[datetime | None, datetime]:
-    """When somebody last searched an index, and the time of the server."""
+    """When somebody last searched an index, and the server's time."""
 
     async def work(tx: Transaction) -> tuple[datetime | None, datetime]:
         found = await fetch(tx, cypher.INDEX_USE, index=index)

@@ -46,7 +46,7 @@ class AuditNote:
     id: str = field(default_factory=lambda: uuid4().hex)
 
     async def write(self, tx: Transaction, count: int, *, is_complete: bool = True) -> None:
-        """Record that ``count`` have been changed so far, this transaction included.
+        """Record that ``count`` jobs have been changed so far, this transaction included.
 
         What changed nothing is not recorded.
         """
@@ -62,13 +62,13 @@ class AuditNote:
             )
 
     async def finish(self) -> None:
-        """Say that a recorded action has come to its end."""
+        """Record that the action is complete."""
         if self.entry:
             await self.database.write(lambda tx: fetch(tx, cypher.FINISH_ACTION, id=self.id))
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What stands on the node from the beginning; empty if nobody is to be named."""
+        """What the node holds from the beginning; empty if nobody is to be named."""
         operator = self.database.operator
         if operator is None:
             return {}
@@ -83,13 +83,13 @@ class AuditNote:
 
 @dataclass(frozen=True, slots=True)
 class Neo4jAudit:
-    """What operators did to a queue."""
+    """The record of what operators did to a queue."""
 
     database: Database
     config: QueueConfig
 
     def note(self, action: OperatorAction, filter_: str = "") -> AuditNote:
-        """Begin an entry; it is there when something has been changed."""
+        """Begin an entry; it is written with the first change."""
         return AuditNote(self.database, action, filter_, self.config.secrets)
 
     async def recent(
@@ -113,7 +113,7 @@ class Neo4jAudit:
         return [_to_entry(properties) for properties in record["actions"]]
 
     async def purge(self, *, retention: timedelta, dry_run: bool = False) -> int:
-        """Delete entries older than the retention; says how many."""
+        """Delete entries older than the retention; returns how many."""
         if retention < SHORTEST_RETENTION:
             raise ConfigurationError(f"the retention must be at least {SHORTEST_RETENTION}")
         parameters = {"retention": duration_ms(retention), "now": self.database.now_ms}

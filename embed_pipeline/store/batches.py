@@ -35,13 +35,12 @@ _TIMES: Final = ("expires_at", "missed_at", "polled_at", "until")
 
 @dataclass(frozen=True, slots=True)
 class Neo4jBatches:
-    """Batches of one queue."""
+    """The batches of one queue; ``BatchStore`` says what each method does."""
 
     database: Database
     config: QueueConfig
 
     async def begin(self, id_: str, *, model: str, holder: str) -> None:
-        """Remember a batch before anything is leased for it."""
         values = {"id": id_, "model": model, "holder": holder, "turn": duration_ms(TURN)}
 
         async def work(tx: Transaction) -> None:
@@ -50,22 +49,17 @@ class Neo4jBatches:
         await self.database.write(work)
 
     async def every(self) -> list[Batch]:
-        """All batches, oldest first."""
-
         async def look(tx: Transaction) -> list[Batch]:
             return [_batch(record["batch"]) for record in await fetch(tx, cypher.READ_BATCHES)]
 
         return await self.database.read_latest(look)
 
     async def now(self) -> datetime:
-        """The time by which leases and turns are counted."""
         clock = self.database.now_ms
         found = await self.database.read(lambda tx: fetch_one(tx, cypher.READ_TIME, now=clock))
         return moment(found["now"])
 
     async def take(self, id_: str, *, holder: str) -> Batch | None:
-        """Work on a batch for a while; None while somebody else does, or it is gone."""
-
         async def work(tx: Transaction) -> Batch | None:
             batch, now = await self._lock(tx, id_)
             if batch is None or (batch.get("holder") != holder and batch.get("until", 0) > now):
@@ -77,7 +71,6 @@ class Neo4jBatches:
         return await self.database.write(work)
 
     async def write(self, id_: str, *, holder: str, **properties: Any) -> bool:
-        """Write about a batch that is still held, and go on holding it."""
         values = {name: _plain(value) for name, value in properties.items()}
 
         async def work(tx: Transaction) -> bool:
@@ -91,8 +84,6 @@ class Neo4jBatches:
         return await self.database.write(work)
 
     async def drop(self, id_: str, *, holder: str) -> bool:
-        """Forget a batch that is still held."""
-
         async def work(tx: Transaction) -> bool:
             batch, _ = await self._lock(tx, id_)
             if batch is None or batch.get("holder") != holder:
@@ -103,8 +94,6 @@ class Neo4jBatches:
         return await self.database.write(work)
 
     async def let_go(self, id_: str, *, holder: str) -> None:
-        """Let others work on it at once."""
-
         async def work(tx: Transaction) -> None:
             batch, now = await self._lock(tx, id_)
             if batch is not None and batch.get("holder") == holder:
@@ -114,7 +103,6 @@ class Neo4jBatches:
         await self.database.write(work)
 
     async def mark_sent(self, sent: Sequence[SentJob]) -> None:
-        """Remember on the jobs what is sent for them."""
         for start in range(0, len(sent), PAGE):
             rows = [
                 {
@@ -129,7 +117,6 @@ class Neo4jBatches:
             await self.database.write(lambda tx, rows=rows: _mark(tx, rows))
 
     async def hold(self, batch: str, until: datetime) -> int:
-        """Let all leases of a batch last until then; returns how many were made longer."""
         owner, until_ms = owner_of_batch(batch), round(until.timestamp() * 1000)
 
         async def page(tx: Transaction) -> int:
@@ -148,7 +135,6 @@ class Neo4jBatches:
         return total
 
     async def sent_jobs(self, batch: str, *, model: str) -> list[SentJob]:
-        """The jobs that a batch still holds."""
         owner = owner_of_batch(batch)
 
         async def look(tx: Transaction) -> list[SentJob]:

@@ -33,7 +33,7 @@ _ATTEMPTS: Final = 22
 
 
 async def follow_clock(database: Database, config: QueueConfig) -> None:
-    """If the clock has gone back since the last recovery, let what was to come begin now."""
+    """If the clock was set back since the last recovery, move future times to now."""
 
     async def gone_back(tx: Transaction) -> timedelta:
         record = await fetch_one(tx, cypher.READ_CLOCK, queue=config.queue, now=database.now_ms)
@@ -50,12 +50,12 @@ async def follow_clock(database: Database, config: QueueConfig) -> None:
 
 
 async def note_clock(tx: Transaction, database: Database, config: QueueConfig) -> None:
-    """Remember what time it is; the last statement of a transaction."""
+    """Record the time; the last statement of a transaction."""
     await fetch(tx, cypher.NOTE_CLOCK, queue=config.queue, token=new_token(), now=database.now_ms)
 
 
 async def _follow_page(tx: Transaction, config: QueueConfig, *, clock: int | None) -> int:
-    """Follow with the breaker and at most a page of jobs of each kind; repeating is safe."""
+    """Move the breaker and at most a page of jobs of each kind; repeating is safe."""
     token = new_token()
     await fetch(tx, LOCK_QUEUE, queue=config.queue, token=token)
     record = await fetch_one(tx, READ_STATE, queue=config.queue, now=clock)
@@ -75,7 +75,7 @@ async def _follow_page(tx: Transaction, config: QueueConfig, *, clock: int | Non
 
 
 def _pause_of_breaker(queue: Properties) -> timedelta:
-    """The longest time that a probe may still be ahead."""
+    """The longest time that a probe may lie ahead."""
     breaker = read_breaker(queue)
     return pause_after(breaker.failures, is_outage=breaker.is_outage)
 

@@ -34,7 +34,7 @@ _PROCEDURE_FAILED: Final = "Neo.ClientError.Procedure.ProcedureCallFailed"
 
 
 class _UnfitError(Exception):
-    """At least one row must not be completed: roll back and judge every row by itself."""
+    """A row must not be completed: roll back and judge every row separately."""
 
 
 async def complete(
@@ -137,7 +137,7 @@ async def _complete_each(
 
 
 def check_vector(vector: Vector | None, *, dimensions: int | None = None) -> None:
-    """Refuse what the vector index would leave out without a word.
+    """Refuse vectors that the vector index would silently leave out.
 
     Raises:
         PermanentError: the vector is of another length, all zero, or holds what is no number.
@@ -152,7 +152,7 @@ def check_vector(vector: Vector | None, *, dimensions: int | None = None) -> Non
 
 
 def _misfit(row: Completion, entities: Mapping[str, CurrentEntity]) -> CompletionOutcome | None:
-    """Why a vector must not stand on the locked entity, or ``None``."""
+    """Why the vector must not be written to the locked entity, or ``None``."""
     entity = entities[row.lease.entity_uid]
     if not entity.can_be_meant:
         return CompletionOutcome.GONE

@@ -50,7 +50,7 @@ class QueueConfig:
 
     @property
     def hash_of_nothing(self) -> str:
-        """The hash of every text in which there is nothing to embed."""
+        """The hash of every blank text."""
         return text_hash("", recipe=recipe_of(self.shape))
 
 

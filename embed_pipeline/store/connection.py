@@ -55,7 +55,7 @@ where the driver might repeat for 5 s, and after 0.5 s (at most 1.3 s) where it 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where Neo4j is and who we are there."""
+    """Address and credentials of Neo4j."""
 
     uri: str
     username: str
@@ -123,7 +123,7 @@ async def connected(
 
 
 def check_uri(uri: str) -> None:
-    """Refuse what the driver would report badly; it prints a password inside a URI."""
+    """Refuse URIs that the driver reports badly; it prints a password in a URI."""
     if holds_credentials(uri):
         raise ConfigurationError(
             "NEO4J_URI holds a user or password; put them into NEO4J_USERNAME and NEO4J_PASSWORD"
@@ -181,7 +181,7 @@ def explain_connection_error(error: Exception, uri: str) -> EmbedPipelineError:
 
 
 def fault_of(error: Exception) -> DatabaseFault:
-    """Say whether to wait for the server, to ask it for less, or to give up."""
+    """Classify an error: wait for the server, ask it for less, or give up."""
     match error:
         case (
             neo4j_errors.ServiceUnavailable()
@@ -199,7 +199,7 @@ def fault_of(error: Exception) -> DatabaseFault:
 
 
 def _explain_answer(error: neo4j_errors.Neo4jError, code: str, where: str) -> EmbedPipelineError:
-    """An error of the database itself, after all repetitions."""
+    """Explain an error reported by the server, after all retries."""
     kind = code.rpartition(".")[2]
     if code.startswith(ENDED_BY_SERVER) or "MemoryPoolOutOfMemory" in code:
         return UnreachableError(
@@ -260,7 +260,7 @@ def _refused(error: BaseException | None) -> bool:
 
 
 def _address(uri: str) -> str:
-    """Host and port; a user and a password in the URI are left out."""
+    """Host and port, without a user and a password in the URI."""
     return uri.partition("://")[2].rpartition("@")[2].partition("/")[0] or "an unknown address"
 
 

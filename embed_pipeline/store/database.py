@@ -47,13 +47,11 @@ _REPEATABLE: Final = (
 
 
 class Transaction(Protocol):
-    """As much of a transaction as the store uses; those of the driver are some."""
+    """The part of a transaction that the store uses; the driver's transactions fit."""
 
     async def run(
         self, query: LiteralString, parameters: dict[str, Any] | None = None, /
-    ) -> AsyncResult:
-        """Run a statement."""
-        ...
+    ) -> AsyncResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class QueueTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """One queue in a database, and the time it lives in.
+    """One queue in a database, and its clock.
 
     ``clock`` is for tests; without it every statement asks the server for the time.
     """
@@ -187,7 +185,7 @@ class Database:
 
 
 def _operation_of(work: object) -> str:
-    """What a transaction is for: the name of the function that wrote its work."""
+    """The name of a transaction: that of its unit of work."""
     name = getattr(work, "__qualname__", "transaction").partition(".<locals>")[0]
     return name.rpartition(".")[2].strip("_")
 
@@ -258,12 +256,10 @@ async def fetch_one(tx: Transaction, statement: LiteralString, /, **parameters: 
 
 
 def to_ms(moment: datetime) -> int:
-    """Epoch milliseconds."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def from_ms(milliseconds: int | None) -> datetime | None:
-    """A time of the server; ``None`` stays ``None``."""
     return None if milliseconds is None else moment(milliseconds)
 
 
@@ -273,7 +269,6 @@ def moment(milliseconds: int) -> datetime:
 
 
 def duration_ms(duration: timedelta) -> int:
-    """Whole milliseconds."""
     return duration // timedelta(milliseconds=1)
 
 

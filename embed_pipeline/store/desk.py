@@ -16,7 +16,7 @@ from embed_pipeline.store.records import Properties, to_job
 
 @dataclass(frozen=True, slots=True)
 class Neo4jDesk:
-    """Looks and changes that no program needs."""
+    """Operations for people that no program needs."""
 
     database: Database
     config: QueueConfig

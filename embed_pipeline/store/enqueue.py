@@ -131,7 +131,7 @@ def _ensure(
     token: int,
     now: int | None,
 ) -> Steps[tuple[dict[str, NewJob], list[str]]]:
-    """Note what became of each wish.
+    """Record the outcome of each wish.
 
     Returns those whose jobs are worth a lock, by job id, and the nodes that nobody has adopted yet.
     """
@@ -166,7 +166,7 @@ def _supersede(rows: list[dict[str, Any]], *, token: int, now: int | None) -> St
 
 
 def _merge(jobs: Sequence[NewJob]) -> list[NewJob]:
-    """One wish per key, in the order in which keys are locked."""
+    """One wish per key, in lock order."""
     merged: dict[tuple[str, str, int], NewJob] = {}
     for job in jobs:
         other = merged.get(job.key)
@@ -253,7 +253,7 @@ def _is_new(outcome: EnqueueOutcome) -> bool:
 def _in_order(
     jobs: Sequence[NewJob], outcomes: dict[tuple[str, str, int], EnqueueOutcome]
 ) -> list[EnqueueOutcome]:
-    """The first wish for a key gets its outcome; a repetition finds the job present."""
+    """The outcome of each wish in the caller's order; repetitions find the job present."""
     seen: set[tuple[str, str, int]] = set()
     answers: list[EnqueueOutcome] = []
     for job in jobs:

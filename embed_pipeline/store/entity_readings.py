@@ -26,7 +26,7 @@ from embed_pipeline.store.scan_page import PageOfEntities, keys_in_use
 async def readings_of(
     tx: Transaction, config: QueueConfig, model: str, found: PageOfEntities
 ) -> list[tuple[EntityReading, str]]:
-    """The entities of a page with what keys, versions, marks and jobs say, and their hashes."""
+    """The entities of a page with what the scan judges, and their hashes."""
     uids = [uid_of(record["key"]) for record in found.records]
     versions = [version_of(record["version"]) for record in found.records]
     keys = {
@@ -52,7 +52,7 @@ async def readings_of(
 async def _duplicates(
     tx: Transaction, config: QueueConfig, records: Sequence[Properties], uids: Iterable[str]
 ) -> set[str]:
-    """Keys of several entities that differ: a job could not say which one it means."""
+    """Keys shared by several different entities: a job could not say which one it means."""
     texts: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     others: dict[KeyValue, str] = {}
     for record, uid in zip(records, uids, strict=True):

@@ -19,7 +19,7 @@ from embed_pipeline.store.scan_page import PageOfEntities, read_keys
 
 
 class Looked(NamedTuple):
-    """An entity as the scan sees it, and who names it in its text."""
+    """An entity as the scan sees it, and the entities that name it in their text."""
 
     reading: EntityReading
     coverage: Coverage

@@ -108,7 +108,7 @@ def _repeated(job: Properties | None, row: Failure) -> FailureOutcome:
 
 
 def _is_lost(job: Properties | None, row: Failure) -> bool:
-    """What the worker itself has completed or given back is refused, but was not taken away."""
+    """Whether a refused failure means a lost lease, not one that the worker itself has ended."""
     return not is_held(job, row.lease) and settled_as(job, row.lease) is None
 
 

@@ -68,7 +68,7 @@ async def read_newest(
 
 
 def _source(parameters: dict[str, Any]) -> str:
-    """The shortest of the indexes that have all jobs of the filter."""
+    """The smallest index that contains all jobs of the filter."""
     for name in ("ids", "entity_uids"):
         if parameters[name] is not None:
             return name

@@ -31,7 +31,7 @@ _NOT_ENDED: Final = {"processed_at": None, "cancelled_by": None, "ended_elsewher
 
 
 def key_of(job: Properties, config: QueueConfig) -> dict[str, Any]:
-    """The key of a job in one type: a version that is a whole number is stored as one."""
+    """The key of a job with its version as an integer, if it is a whole number."""
     version = job.get("version", FIRST_VERSION)
     if isinstance(version, str) and (match := _INTEGRAL.fullmatch(version.strip())):
         version = int(match[1])
@@ -47,7 +47,7 @@ def key_of(job: Properties, config: QueueConfig) -> dict[str, Any]:
 def adopted(
     job: Properties, config: QueueConfig, *, now: int, was_leased: bool
 ) -> tuple[JobStatus, dict[str, Any]]:
-    """The status of a job, and all properties that it needs to be one like any other.
+    """The status of a foreign job, and all properties that it lacks.
 
     ``was_leased``: it still has the label of a lease, so somebody has taken the lease away.
     """
@@ -103,7 +103,7 @@ def adopted(
 
 
 def retired(job: Properties, *, now: int, twin: str, by: str) -> dict[str, Any]:
-    """What ends a job whose key another job has already; it keeps its own spelling of the key."""
+    """Ends a job whose key another job already has; it keeps its own spelling of the key."""
     version = job.get("version")
     return {
         "status": JobStatus.CANCELLED.value,

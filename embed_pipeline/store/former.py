@@ -14,7 +14,7 @@ PAGE: Final = 500
 
 
 async def supersede_former(database: Database, config: QueueConfig) -> int:
-    """Cancel them with the reason, page by page; going back to that model revives them."""
+    """Cancel them page by page with the reason; switching back to that model revives them."""
     total = 0
     while config.identity is not None and (page := await _page(database, config)):
         total += page

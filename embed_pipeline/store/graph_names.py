@@ -16,7 +16,7 @@ COUNTED: Final = 30
 
 
 async def read_names(database: Database, shape: EntityShape) -> Names:
-    """Read labels, and the properties of some entities; costs the same for any size of graph.
+    """Read labels, and the properties of some entities; the cost does not depend on the graph.
 
     A user who may not see them has nothing to be offered.
     """

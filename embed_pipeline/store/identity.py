@@ -40,7 +40,7 @@ def refuse_other(queue: Properties, config: QueueConfig) -> None:
 
 
 def checking(config: QueueConfig) -> Steps[None]:
-    """The same as steps, and refuse a database without the queue."""
+    """The same as steps; also refuses a database without the queue."""
     records = yield from ask(READ_STATE, queue=config.queue, now=None)
     if not records:
         raise SchemaError(f"there is no queue {config.queue!r}; run 'embed-pipeline init'")
@@ -48,7 +48,7 @@ def checking(config: QueueConfig) -> Steps[None]:
 
 
 async def refuse_other_in(tx: Transaction, config: QueueConfig) -> None:
-    """The same with a look at the queue node, where none has been taken yet."""
+    """The same including the read of the queue node."""
     if config.identity is not None:
         refuse_other(await _read_queue(tx, config), config)
 

@@ -45,7 +45,7 @@ from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new
 
 @dataclass(frozen=True, slots=True)
 class Neo4jJobStore:
-    """Leases, and everything that takes one."""
+    """Leases, and everything that takes one; ``JobStore`` says what each method does."""
 
     database: Database
     config: QueueConfig
@@ -60,7 +60,6 @@ class Neo4jJobStore:
         lane: Lane = Lane.ANY,
         request: str | None = None,
     ) -> LeaseBatch:
-        """Take due jobs of ``model``; a repeated ``request`` returns what it already holds."""
         if not owner or not model or limit < 1:
             raise InvalidJobError("a lease needs an owner, a model and a limit of at least 1")
         _check_duration(duration)
@@ -121,7 +120,6 @@ class Neo4jJobStore:
         return await write_once(self.database, self.config.queue, token, work)
 
     async def check(self, leases: Sequence[Lease]) -> Beat:
-        """Say which leases are still held; changes nothing."""
         if not leases:
             return Beat()
         rows = lease_rows(leases)
@@ -130,7 +128,6 @@ class Neo4jJobStore:
     async def load(
         self, leases: Sequence[Lease], *, longest: int | None = None
     ) -> list[LoadedEntity]:
-        """Read the entities; jobs of vanished or newer ones are cancelled at once."""
         if not leases:
             return []
         longest = share_of(len(leases)) if longest is None else longest
@@ -139,29 +136,23 @@ class Neo4jJobStore:
     async def find_vectors(
         self, hashes: Sequence[str], *, model: str, dimensions: int
     ) -> Mapping[str, Vector]:
-        """Vectors of texts that were embedded before, by hash."""
         return await find_vectors(self.database, self.config, hashes, model, dimensions)
 
     async def find_pieces(
         self, hashes: Sequence[str], *, model: str, dimensions: int
     ) -> Mapping[str, Vector]:
-        """Vectors of pieces that were embedded before, by the hash of the piece."""
         return await find_pieces(self.database, hashes, model, dimensions)
 
     async def find_forced(self, leases: Sequence[Lease]) -> set[Lease]:
-        """Leases of jobs that are to ask the provider, whatever vectors the graph has."""
         return await find_forced(self.database, leases)
 
     async def complete(self, rows: Sequence[Completion]) -> list[CompletionOutcome]:
-        """Store vectors and finish jobs in one transaction; one outcome per row, in order."""
         return await complete(self.database, self.config, rows) if rows else []
 
     async def fail(self, rows: Sequence[Failure]) -> list[FailureOutcome]:
-        """Record failures and let the retry policy decide; one outcome per row, in order."""
         return await fail(self.database, self.config, rows) if rows else []
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """Give jobs back untried, attempt refunded; returns how many were still held."""
         if not leases:
             return 0
         token = new_token()
@@ -191,7 +182,6 @@ class Neo4jJobStore:
     async def recover_expired(
         self, *, limit: int, grace: timedelta = timedelta(0)
     ) -> list[RecoveredJob]:
-        """Take expired leases away, oldest first."""
         return await recover_expired(self.database, self.config, limit=limit, grace=grace)
 
 

@@ -75,7 +75,7 @@ class Neo4jRateLimiter:
         return await self.database.write(work)
 
     async def spend(self, tokens: int) -> str | None:
-        """Count tokens of a batch, or say why not: it has limits of its own, but the same budget.
+        """Charge a batch's tokens to the budget, or say why not; its rate limits are its own.
 
         Never more than is left: what does not fit goes into requests, which are smaller. What is
         counted twice because an acknowledgement was lost is too much, never too little.
@@ -94,7 +94,6 @@ class Neo4jRateLimiter:
         return await self.database.write(work)
 
     async def peek(self) -> Grant:
-        """Say whether a request would be granted now; counts nothing."""
         token = new_token()
 
         async def work(tx: Transaction) -> Grant:
@@ -104,7 +103,6 @@ class Neo4jRateLimiter:
         return await self.database.write(work)
 
     async def hold(self, pause: timedelta, *, owner: str, said: str) -> Grant:
-        """Grant nothing for so long, as far as that is allowed: the provider has asked for it."""
         token = new_token()
         words = one_line(redact(said, self.secrets))[:MAX_SAID]
         origin = Origin(self.database.queue, owner, words)
@@ -118,7 +116,7 @@ class Neo4jRateLimiter:
         return await self.database.write(work)
 
     async def learn(self, allowance: Allowance) -> None:
-        """Grant no more than the provider says is left, until it says when that is over."""
+        """Grant no more than the provider says is left, until the limit resets."""
         token = new_token()
 
         async def work(tx: Transaction) -> None:
@@ -128,7 +126,7 @@ class Neo4jRateLimiter:
         await self.database.write(work)
 
     async def correct(self, *, counted: int, charged: int) -> None:
-        """Put the budget right by what the provider charges; nothing to do where none is set."""
+        """Replace a counted charge by the actual one; a no-op without a budget."""
         if counted == charged or not self.limits.budget.is_set:
             return
         token = new_token()
@@ -144,8 +142,6 @@ class Neo4jRateLimiter:
         await write_once(self.database, self.database.queue, token, work)
 
     async def read(self) -> LimiterState:
-        """Say how the limiter stands; changes nothing."""
-
         async def work(tx: Transaction) -> LimiterState:
             stored, now = await self._read(tx)
             window = followed(stored, self.limits, now_ms=now)

@@ -33,7 +33,7 @@ _NOTHING_LEFT: Final = (EntityFate.GONE, EntityFate.SUPERSEDED)
 
 
 class CurrentEntity(NamedTuple):
-    """What decides whether a vector still fits; ``READ_ENTITIES`` says it of each key."""
+    """What decides whether a vector still fits, as ``READ_ENTITIES`` returns it for each key."""
 
     exists: bool
     version: int | None
@@ -51,12 +51,12 @@ class CurrentEntity(NamedTuple):
 
     @property
     def can_be_meant(self) -> bool:
-        """Whether there is one entity that a job with this key means."""
+        """Whether exactly one entity matches a job with this key."""
         return self.exists and not self.is_ambiguous and not self.is_foreign
 
     @property
     def is_long(self) -> bool:
-        """Whether its text is still to be read."""
+        """Whether its text was left out and is still to be read."""
         return self.exists and self.text is None and self.text_hash is None
 
 
@@ -206,7 +206,7 @@ def is_ours(hash_: object, print_: object, sample: Sequence[float] | None) -> bo
 
 
 def keys_of(uids: Iterable[str]) -> dict[KeyValue, str]:
-    """The keys that the entities of these uids may have, in the order in which they are locked."""
+    """The keys that entities with these uids may have, in lock order."""
     return {key: uid for uid in uids for key in values_of(uid)}
 
 

@@ -32,7 +32,7 @@ MOST_FAILED: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Neo4jLookout:
-    """Whether there is something to take back, for whoever decides about it."""
+    """Read-only questions about leases and failures."""
 
     database: Database
     config: QueueConfig
@@ -54,7 +54,7 @@ class Neo4jLookout:
         return await self.database.read_latest(work)
 
     async def record_vain_look(self) -> None:
-        """Record a recovery of 0: somebody has looked, and there was nothing to recover."""
+        """Record a recovery of 0: the look has found nothing to recover."""
         token, queue = new_token(), self.config.queue
 
         async def work(tx: Transaction) -> None:
@@ -64,12 +64,12 @@ class Neo4jLookout:
         await write_once(self.database, queue, token, work)
 
     async def holders(self) -> list[str]:
-        """The owners that hold jobs at this moment."""
+        """The current owners of jobs."""
         records = await self.database.read(lambda tx: fetch(tx, READ_HOLDERS))
         return [record["owner"] for record in records]
 
     async def failed_since(self, since: datetime, *, limit: int = MOST_FAILED) -> list[Job]:
-        """The jobs that have failed since then and not been opened again, the latest first."""
+        """The jobs that failed since then and were not reopened, the latest first."""
         records = await self.database.read(
             lambda tx: fetch(tx, READ_FAILED, since=to_ms(since), limit=limit)
         )

@@ -84,7 +84,7 @@ class Neo4jQueueMetrics:
         return await self.database.read(work)
 
     async def completed_per_minute(self, window: timedelta) -> float:
-        """How fast jobs were completed in the time up to now; cost is that of the window."""
+        """The rate of completions in the window; cost is that of the window."""
 
         async def work(tx: Transaction) -> float:
             now = (await fetch_one(tx, cypher.NOW, now=self.database.now_ms))["now"]
@@ -94,7 +94,7 @@ class Neo4jQueueMetrics:
         return await self.database.read(work)
 
     async def backlog(self, model: str, *, most: int) -> Backlog:
-        """Say how much a drain for ``model`` would find; counts due jobs up to ``most``."""
+        """What a drain for ``model`` would find; counts due jobs up to ``most``."""
 
         async def work(tx: Transaction) -> Backlog:
             records = await fetch(
@@ -127,7 +127,7 @@ class Neo4jQueueMetrics:
 
 
 async def _heads(tx: Transaction, own: str | None) -> list[int]:
-    """When the oldest healthy job of the model became ready; of each if the queue has none."""
+    """When the model's oldest healthy job became ready; those of all models if none is given."""
     heads: list[int] = []
     model = ""
     while found := await fetch(tx, cypher.NEXT_HEAD, after=model):

@@ -169,7 +169,7 @@ def reopened(
 
 
 def forced(job: Properties) -> dict[str, Any]:
-    """Whoever leases the job from now on asks the provider, whatever vectors the graph has."""
+    """The next lease asks the provider, whatever vectors the graph has."""
     return {"forced_fence": job["fence"]}
 
 
@@ -213,7 +213,7 @@ def lane(
 
 
 def _settled(job: Properties, settled_as: str | None) -> dict[str, Any]:
-    """Remember how this fence ended, so that the same call may be repeated."""
+    """Record how this fence ended, so that the same call may be repeated."""
     if settled_as is None:
         return {}
     return {"settled_fence": job["fence"], "settled_as": settled_as}
@@ -232,7 +232,7 @@ def _note(job: Properties, note: ErrorNote | None, *, now: int) -> dict[str, Any
 
 
 def _with_last_error(job: Properties) -> list[str]:
-    """The history of a failed job, ending with the error that it failed with."""
+    """The error history of a failed job, including its last error."""
     history, error = list(job.get("error_history", ())), job.get("error")
     if error is None or (history and _message_of(history[-1]) == error[:HISTORY_MESSAGE]):
         return history

@@ -36,7 +36,7 @@ _PLACEHOLDER: Final = re.compile(r"%(\w+)%")
 
 
 def quoted(name: str) -> LiteralString:
-    r"""Write a name so that a statement takes it as that and nothing else.
+    """Quote a name for use in a statement.
 
     The cast is honest: a single backquote would end the name, and each is doubled; the other way to
     write one, ``\u0060``, which Neo4j decodes before it reads a statement, needs a backslash. No
@@ -101,7 +101,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
 
 
 def _dependants(shape: EntityShape) -> str:
-    """From an entity to those in whose text it is: against the direction that they read."""
+    """The pattern from an entity to those whose text names it."""
     types = "|".join(map(quoted, shape.relations.types))
     start, end = {"both": ("-", "-"), "out": ("<-", "-"), "in": ("-", "->")}[
         shape.relations.direction
@@ -110,13 +110,13 @@ def _dependants(shape: EntityShape) -> str:
 
 
 def _names(shape: EntityShape, node: str) -> str:
-    """What a neighbour may be called, in order."""
+    """The expressions for a neighbour's name, in order of preference."""
     names = shape.relations.names or (shape.key,)
     return ", ".join(f"toStringOrNull({node}.{quoted(name)})" for name in names)
 
 
 def _neighbours(shape: EntityShape) -> LiteralString:
-    """The lists of neighbours of an entity, one for each direction; ``{relations}`` in a text."""
+    """The neighbours of an entity, one list per direction, for ``{relations}``."""
     relations = shape.relations
     types = "|".join(map(quoted, relations.types))
     written = {
@@ -146,7 +146,7 @@ def _neighbours(shape: EntityShape) -> LiteralString:
 
 
 def _for_order(statement: LiteralString, *, is_ordered: bool) -> LiteralString:
-    """Write out what it means that a node is current, before any name is in the text."""
+    """Expand the condition for current nodes, before any name is inserted."""
     current, outdated = (NEWEST, NOT_NEWEST) if is_ordered else (NOT_CLOSED, CLOSED)
     for node in _NODES:
         statement = statement.replace(f"%current_{node}%", current.replace("%node%", node))
@@ -173,5 +173,5 @@ def for_queue(statement: LiteralString, queue: str) -> LiteralString:
 
 
 def name_for(name: str, queue: str) -> str:
-    """The name of something that every queue has for itself: an index, a trigger."""
+    """The name of an object that every queue has separately: an index, a trigger."""
     return name if queue == DEFAULT_QUEUE else f"{name}_{checked_queue_name(queue)}"

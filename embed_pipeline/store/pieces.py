@@ -152,7 +152,7 @@ async def write_pieces(tx: Transaction, config: QueueConfig, rows: Sequence[Comp
 
 
 async def sweep_pieces(database: Database, config: QueueConfig) -> int:
-    """Remove the pieces that belong to no entity, and what was staged in vain; says how many."""
+    """Remove pieces without an entity, and stale staged ones; returns how many."""
     statements = (for_shape(cypher.SWEEP_PIECES, config.shape), cypher.SWEEP_STAGED)
     if config.shape.pieces is None:
         statements = (cypher.REMOVE_ALL,)
@@ -166,7 +166,7 @@ async def sweep_pieces(database: Database, config: QueueConfig) -> int:
 
 
 def _uid(row: Completion, place: int) -> str:
-    """Unique for ever: a fence is."""
+    """Unique for ever, because the fence is."""
     return f"{row.lease.job_id}/{row.lease.fence}/{place}"
 
 

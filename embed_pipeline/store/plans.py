@@ -9,7 +9,7 @@ from embed_pipeline.store.transactions import new_token
 
 
 async def save_plan(queue: Queue, plan: Plan) -> None:
-    """Compare from now on with this plan."""
+    """Store the plan that later charges are compared with."""
     token = new_token()
     nano_usd = None if plan.usd is None else plan.price.nano_usd(plan.tokens)
     await queue.database.write(

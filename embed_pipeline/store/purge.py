@@ -28,7 +28,7 @@ SHORTEST_RETENTION: Final = timedelta(days=1)
 
 
 def described(retention: Mapping[JobStatus, timedelta]) -> str:
-    """How long ended jobs are kept, in words; once if it is the same for all states."""
+    """The retention in words; once if it is the same for all states."""
     days = {status: f"{retention[status].days} days" for status in _ENDED}
     if len(set(days.values())) == 1:
         return days[JobStatus.COMPLETED]

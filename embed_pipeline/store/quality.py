@@ -39,7 +39,7 @@ async def sample_edges(queue: Queue, model: str, *, left_out: Sequence[str] = ()
 async def sample_both(
     live: Queue, other: Queue, model: str, *, left_out: Sequence[str] = ()
 ) -> tuple[Sample, Sample]:
-    """The same edges and pairs with the vectors of two sides; only of entities that both have."""
+    """The same with the vectors of two sides; only of entities that have both."""
 
     async def work(tx: Transaction) -> tuple[_Pairs, list[dict[str, Row]]]:
         pairs = await _pairs(tx, live, model, left_out)
@@ -56,7 +56,7 @@ async def sample_both(
 async def sample_texts(
     queue: Queue, shapes: Sequence[EntityShape], *, left_out: Sequence[str] = ()
 ) -> tuple[list[str], list[list[str]], list[Edge], list[Edge]]:
-    """The same of all current entities, embedded or not: keys, texts for each shape, edges, pairs.
+    """The same for all current entities, embedded or not: keys, texts per shape, edges, pairs.
 
     Entities without a text in one of the shapes are left out.
     """
@@ -78,7 +78,7 @@ async def sample_texts(
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Edges and pairs without one, by the ids of their nodes."""
+    """Edges and pairs without an edge, by the ids of their nodes."""
 
     edges: Sequence[Row]
     non_edges: Sequence[tuple[str, str]]
@@ -88,7 +88,7 @@ class _Pairs:
         return sorted({row[side] for row in self.edges for side in ("start", "end")})
 
     def placed(self, ids: Sequence[str]) -> tuple[list[Edge], list[Edge]]:
-        """Those between nodes that are among ``ids``, by their places there."""
+        """The pairs whose nodes are among ``ids``, by index."""
         place = {id_: number for number, id_ in enumerate(ids)}
         edges = [
             Edge(place[row["start"]], place[row["end"]], row["type"])
@@ -132,7 +132,7 @@ async def _pairs(
 
 
 def _drawn(edges: Sequence[Row]) -> list[tuple[str, str]]:
-    """Pairs of nodes from different edges: their degrees are those of the edges' own nodes."""
+    """Pairs of nodes from different edges, so that degrees are distributed as among edges."""
     starts, ends = [row["start"] for row in edges], [row["end"] for row in edges]
     drawn: list[tuple[str, str]] = []
     for _ in range(TRIES):
@@ -157,7 +157,7 @@ async def _texts(tx: Transaction, shape: EntityShape, ids: list[str]) -> dict[st
 
 
 async def probe_texts(queue: Queue, model: str) -> list[tuple[str, list[float]]]:
-    """Texts to embed again, with their stored vectors; only those whose text is unchanged."""
+    """Texts to embed again, with their stored vectors; only texts that are unchanged."""
     shape = queue.config.shape
 
     async def work(tx: Transaction) -> list[Row]:

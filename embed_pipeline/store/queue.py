@@ -44,7 +44,7 @@ class Queue:
     batches: Neo4jBatches
 
     def acting_as(self, operator: Operator) -> "Queue":
-        """The same queue; what is changed through it is recorded as done by ``operator``."""
+        """The same queue; its changes are recorded as done by ``operator``."""
         return _assembled(replace(self.database, operator=operator), self.config)
 
     def limiter(self, limits: RateLimits, *, name: str = "default") -> Neo4jRateLimiter:
@@ -52,11 +52,9 @@ class Queue:
         return Neo4jRateLimiter(self.database, limits, name, self.config.secrets)
 
     def reconciler(self, model: str) -> Neo4jReconciler:
-        """The scan for one model."""
         return Neo4jReconciler(self.database, self.config, model)
 
     def triggers(self, model: str) -> Neo4jTriggers:
-        """The trigger for one model."""
         return Neo4jTriggers(self.database, self.config, model)
 
 
@@ -68,7 +66,7 @@ def open_queue(
     clock: Clock | None = None,
     timeout: timedelta = TRANSACTION_TIMEOUT,
 ) -> Queue:
-    """Put the parts together; ``clock`` is for tests, production asks the server for the time."""
+    """Build the parts; ``clock`` is for tests, production uses the server's clock."""
     config = config or QueueConfig()
     return _assembled(Database(driver, database, clock, timeout, queue=config.queue), config)
 

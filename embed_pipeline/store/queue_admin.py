@@ -38,7 +38,7 @@ _PAGE: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Neo4jQueueAdmin:
-    """Enqueue, look, cancel, retry, pause."""
+    """Enqueue, inspect, cancel, retry, release and recover."""
 
     database: Database
     config: QueueConfig
@@ -167,12 +167,12 @@ class Neo4jQueueAdmin:
         return [to_job(job) for job in page]
 
     async def counts(self) -> Mapping[JobStatus, int]:
-        """How many jobs each state has; zero where none."""
+        """The number of jobs per state, zeros included."""
         record = await self.database.read(lambda tx: fetch_one(tx, cypher.COUNT_JOBS))
         return {status: record[status.value] for status in JobStatus}
 
     async def count(self, counts: Mapping[str, int]) -> None:
-        """Add to the counters what only the worker sees, such as requests and tokens."""
+        """Add what only the worker sees to the counters, such as requests and tokens."""
         if unknown := set(counts) - set(COUNTERS):
             raise ValueError(f"unknown counters: {sorted(unknown)}")
         token = new_token()
@@ -211,7 +211,7 @@ class Neo4jQueueAdmin:
         is_preview: bool,
         exclude: ErrorCategory | None = None,
     ) -> BulkReport:
-        """Change all jobs of a filter that the table of transitions lets move."""
+        """Change all jobs of a filter for which ``TRANSITIONS`` has the move."""
         sources = MOVES[move][0]
         statuses = sources if which.statuses is None else which.statuses & sources
         parameters = filter_parameters(replace(which, statuses=statuses), exclude=exclude)

@@ -14,7 +14,7 @@ Properties = Mapping[str, Any]
 
 
 def to_job(properties: Properties) -> Job:
-    """Read a job node, also one that somebody else wrote and nobody has adopted yet."""
+    """Read a job node, including one written by others and not adopted yet."""
     created_at = time_of(properties.get("created_at")) or 0
     return Job(
         id=properties["id"],
@@ -48,7 +48,7 @@ def to_job(properties: Properties) -> Job:
 
 
 def whole(value: object) -> int | None:
-    """A whole number, however it is stored; a client in JavaScript writes 1.0. Else ``None``."""
+    """A whole number, including 1.0 as JavaScript clients write it; else ``None``."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -62,13 +62,13 @@ def time_of(value: object) -> int | None:
 
 
 def status_of(value: object) -> JobStatus | None:
-    """The status that somebody wrote; ``None`` where it is none of ours."""
+    """The status as one of ours; ``None`` for any other value."""
     name = value.strip().upper() if isinstance(value, str) else ""
     return JobStatus[name] if name in JobStatus.__members__ else None
 
 
 def category_of(value: object) -> ErrorCategory | None:
-    """The category of an error, also in small letters; ``None`` where it is none of ours."""
+    """The error category, in any case; ``None`` for any other value."""
     name = str(value).upper()
     return ErrorCategory(name) if name in ErrorCategory.__members__ else None
 
@@ -85,7 +85,7 @@ def to_leased_job(values: Sequence[Any], *, owner: str, model: str) -> LeasedJob
 
 
 def lease_rows(leases: Iterable[Lease]) -> list[dict[str, Any]]:
-    """Leases as parameters, in the order in which jobs are locked."""
+    """Leases as parameters, in lock order."""
     return [
         {"id": lease.job_id, "fence": lease.fence, "owner": lease.owner}
         for lease in sorted(leases, key=lambda lease: lease.job_id)
@@ -110,7 +110,7 @@ def is_owned(properties: Properties, owner: str) -> bool:
 
 
 def is_moved(properties: Properties) -> bool:
-    """Say whether a newer text was asked for under the last lease."""
+    """Whether a newer text was requested under the last lease."""
     moved = properties.get("moved_fence")
     return moved is not None and moved == properties.get("fence")
 

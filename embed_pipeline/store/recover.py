@@ -28,7 +28,7 @@ IsLost = Callable[[Properties, int], bool]
 async def recover_expired(
     database: Database, config: QueueConfig, *, limit: int, grace: timedelta
 ) -> list[RecoveredJob]:
-    """Take away leases that have expired, oldest first, at most ``limit``."""
+    """Take away expired leases, oldest first, at most ``limit``."""
     token, grace_ms = new_token(), duration_ms(grace)
 
     def is_lost(job: Properties, now: int) -> bool:

@@ -16,7 +16,7 @@ from embed_pipeline.store.schema.objects import (
 
 
 async def remove_side(side: Queue, *, is_own_queue: bool) -> int:
-    """Remove them in batches; says how many entities had a vector. May be repeated at any point.
+    """Remove them in batches; returns how many entities had a vector. Safe to repeat.
 
     ``is_own_queue``: with everything of a queue that was made for the side.
 
@@ -49,7 +49,7 @@ async def remove_side(side: Queue, *, is_own_queue: bool) -> int:
 
 
 async def _drop_schema(database: Database, queue: str) -> None:
-    """Drop what stands on labels that only this queue has, and the index of its hashes."""
+    """Drop the objects that only this queue uses, and the index of its hashes."""
     for migration in MIGRATIONS:
         for shared in migration.objects:
             own = shared.of(queue)

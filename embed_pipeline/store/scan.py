@@ -53,7 +53,7 @@ _LEFT_ALONE: Final = frozenset({Coverage.CURRENT, Coverage.EMPTY_TEXT, Coverage.
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Where a page begins, and what may be done there."""
+    """The start of a page, and what may be done there."""
 
     after: KeyValue
     dry_run: bool
@@ -70,7 +70,7 @@ class Neo4jReconciler(ScanRecord):
     """Names the scan in the audit, whose pages are one action."""
 
     async def adopt(self, *, after: str) -> str | None:
-        """Put right a page of the jobs that others wrote or edited; where the next one begins."""
+        """Adopt a page of foreign jobs; returns where the next page begins."""
         adoption = Neo4jAdoption(self.database, self.config)
         await adoption.strays()
         await supersede_former(self.database, self.config)

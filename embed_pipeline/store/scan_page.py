@@ -30,7 +30,7 @@ UNKEYED_TIMEOUT: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of the keys of one kind; without ``until`` it reaches to the last of them."""
+    """A range of keys of one type; without ``until`` it extends to the last one."""
 
     after: KeyValue
     until: KeyValue | None = None
@@ -38,7 +38,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class PageOfEntities:
-    """What was read, and how far that reaches; ``cursor`` is ``None`` at the end."""
+    """A page and its end; ``cursor`` is ``None`` after the last one."""
 
     records: list[dict[str, Any]]
     stretches: list[Stretch]
@@ -50,7 +50,7 @@ class PageOfEntities:
 async def read_page(
     tx: Transaction, config: QueueConfig, *, after: KeyValue, limit: int
 ) -> PageOfEntities:
-    """Read about ``limit`` entities, and never some of those with one key without the others."""
+    """Read about ``limit`` entities; those with the same key are never separated."""
     found: list[dict[str, Any]] = []
     for stretch in stretches(after):
         # One more than the page: it may have the key of the last one.
@@ -75,7 +75,7 @@ def _is_same(one: KeyValue, other: KeyValue) -> bool:
 
 
 def stretches(after: KeyValue, until: KeyValue | None = None) -> list[Stretch]:
-    """The parts of a page, which may begin among the texts and end among the numbers."""
+    """The ranges of a page, which may begin among texts and end among numbers."""
     parts = [Stretch(after), Stretch(SMALLEST)] if isinstance(after, str) else [Stretch(after)]
     if isinstance(until, str):
         parts = parts[:1]
@@ -85,7 +85,7 @@ def stretches(after: KeyValue, until: KeyValue | None = None) -> list[Stretch]:
 async def keys_in_use(
     tx: Transaction, config: QueueConfig, keys: Sequence[KeyValue]
 ) -> dict[KeyValue, int]:
-    """How many current entities have each of these keys; those that none has are missing."""
+    """How many current entities have each of these keys; unused keys are missing."""
     if not keys:
         return {}
     statement = for_shape(cypher.KEYS_IN_USE, config.shape)
@@ -104,7 +104,7 @@ async def next_key(tx: Transaction, config: QueueConfig, after: KeyValue) -> Key
 async def read_unkeyed(
     database: Database, config: QueueConfig
 ) -> list[tuple[Unfit, int, list[str]]]:
-    """Why entities are on no page, how many, and the ids of some of their nodes."""
+    """Why entities are on no page, how many there are, and some node ids."""
     patient = replace(database, timeout=UNKEYED_TIMEOUT)
     statement = for_shape(cypher.UNKEYED, config.shape)
     rows = await patient.read(
@@ -123,7 +123,7 @@ def _unfit(kind: str) -> Unfit:
 async def read_keys(
     tx: Transaction, config: QueueConfig, keys: Sequence[KeyValue]
 ) -> list[dict[str, Any]]:
-    """The current entities with these keys, as a page has them."""
+    """The current entities with these keys, in the form of a page."""
     statement = cypher.SCAN_ENTITIES.replace(cypher.BEHIND_CURSOR, "entity.%key% IN $keys")
     return await _records(tx, config, statement, keys=list(keys), limit=PER_KEY)
 
@@ -137,7 +137,7 @@ async def _read(
 async def _records(
     tx: Transaction, config: QueueConfig, statement: LiteralString, *, limit: int, **where: Any
 ) -> list[dict[str, Any]]:
-    """The entities with the hashes of their texts; of the texts no more at a time than fits."""
+    """The entities with text hashes; texts are read in portions of bounded size."""
     parameters = {"longest": share_of(limit), "most": LONGEST_TEXT, "last": SAMPLED - 1}
     found = await fetch(tx, for_shape(statement, config.shape), limit=limit, **where, **parameters)
     records = [

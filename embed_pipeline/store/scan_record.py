@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ScanRecord:
-    """The node of one queue and model that tells about its scans."""
+    """The node with the scans of one queue and model."""
 
     database: Database
     config: QueueConfig
     model: str
 
     async def save(self, report: CoverageReport) -> CoverageReport:
-        """Keep the sum of a complete scan for ``last``; it ends now, by the server's time."""
+        """Store the sum of a complete scan for ``last``; it ends now, by the server's clock."""
         token = new_token()
         record = await self.database.write(
             lambda tx: fetch_one(
@@ -41,11 +41,11 @@ class ScanRecord:
         return replace(report, at=moment(record["now"]))
 
     async def begin(self) -> None:
-        """Note that a scan begins."""
+        """Record that a scan begins."""
         await self._note(cypher.BEGIN_SCAN)
 
     async def move(self) -> None:
-        """Note that a scan has got on, although not to its end."""
+        """Record that a scan has moved on, but not ended."""
         await self._note(cypher.MOVE_SCAN)
 
     async def last(self) -> CoverageReport | None:
@@ -53,7 +53,7 @@ class ScanRecord:
         return (await self.state())[0]
 
     async def state(self) -> tuple[CoverageReport | None, ScanPace]:
-        """The sum of the last complete scan, and how scans get on."""
+        """The sum of the last complete scan, and the progress of scans."""
         records = await self.database.read(
             lambda tx: fetch(tx, cypher.READ_COVERAGE, queue=self.config.queue, model=self.model)
         )

@@ -26,7 +26,7 @@ SEARCH_SINCE: Final = (2026, 8)
 
 
 def nearest(index: VectorIndex, shape: EntityShape, *, server: tuple[int, ...]) -> LiteralString:
-    """How a server of this version is asked for the nearest entities, or for their pieces."""
+    """The search statement for this server's version, for entities or their pieces."""
     hits = for_shape(cypher.PIECE_HITS if shape.pieces else cypher.HITS, shape)
     if server < SEARCH_SINCE:
         return cypher.BEFORE + cypher.BY_PROCEDURE + hits
@@ -102,7 +102,7 @@ async def search_entities(
 
 
 async def embedded_by_model(database: Database, config: QueueConfig) -> dict[str, int]:
-    """How many current entities each model has embedded."""
+    """The number of embedded current entities by model."""
     statement = for_shape(cypher.EMBEDDED_BY_MODEL, config.shape)
     records = await database.read(lambda tx: fetch(tx, statement))
     return {str(record["model"]): record["entities"] for record in records}

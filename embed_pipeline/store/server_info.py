@@ -53,7 +53,7 @@ async def read(driver: AsyncDriver, *, database: str) -> ServerInfo:
 
 
 def release_of(agent: str) -> tuple[int, ...]:
-    """The same of what a server calls itself in every answer: ``Neo4j/5.26.30``."""
+    """The version from the name of a server: ``Neo4j/5.26.30``."""
     return _numbers(agent.rpartition("/")[2])
 
 

@@ -19,13 +19,11 @@ Steps: TypeAlias = Generator[Statement, list[Record], Result]
 
 
 class SyncTransaction(Protocol):
-    """As much of a sync transaction as is used; those of the driver are some."""
+    """The part of a sync transaction that is used; the driver's transactions fit."""
 
     def run(
         self, query: LiteralString, parameters: dict[str, Any] | None = None, /
-    ) -> Iterable[Record]:
-        """Run a statement."""
-        ...
+    ) -> Iterable[Record]: ...
 
 
 def ask(statement: LiteralString, /, **parameters: Any) -> Steps[list[Record]]:
@@ -42,7 +40,7 @@ def ask_one(statement: LiteralString, /, **parameters: Any) -> Steps[Record]:
 
 
 async def run(tx: Transaction, steps: Steps[Result]) -> Result:
-    """Take the steps inside an async transaction."""
+    """Run the steps in an async transaction."""
     try:
         statement, parameters = next(steps)
         while True:
@@ -52,7 +50,7 @@ async def run(tx: Transaction, steps: Steps[Result]) -> Result:
 
 
 def run_sync(tx: SyncTransaction, queue: str, steps: Steps[Result]) -> Result:
-    """Take the steps inside a sync transaction, on the labels of a queue."""
+    """Run the steps in a sync transaction, on the labels of a queue."""
     try:
         statement, parameters = next(steps)
         while True:

@@ -69,7 +69,6 @@ class Neo4jQueueSwitch:
     config: QueueConfig
 
     async def pause(self, *, by: str) -> None:
-        """Give out no more leases; what is leased goes on."""
         who = redact(by, self.config.secrets)
         await self._set_queue(
             lambda _, now: {"paused": True, "paused_by": who, "paused_since": now},
@@ -77,7 +76,6 @@ class Neo4jQueueSwitch:
         )
 
     async def resume(self, *, close_breaker: bool = False) -> None:
-        """Give out leases again; an open breaker holds on unless it is closed with it."""
         asked = "close breaker" if close_breaker else ""
         await self._set_queue(
             lambda *_: {**_NOT_PAUSED, **(_CLOSED if close_breaker else {})},
@@ -85,7 +83,6 @@ class Neo4jQueueSwitch:
         )
 
     async def state(self) -> QueueState:
-        """Say whether the queue is paused and how the breaker stands."""
         return read_state((await self.database.read(self._read_queue))[0])
 
     async def open_breaker(self, reason: str, *, is_outage: bool = False) -> Breaker:
@@ -108,7 +105,6 @@ class Neo4jQueueSwitch:
         return (await self.state()).breaker
 
     async def close_breaker(self) -> None:
-        """The probe has worked."""
         await self._set_queue(lambda *_: _CLOSED)
 
     async def _set_queue(self, decide: Decide, *, note: AuditNote | None = None) -> None:

@@ -24,7 +24,7 @@ Work = Callable[[Any], Awaitable[Answer]]
 
 
 def as_async(driver: Driver) -> AsyncDriver:
-    """The driver with the methods that the store awaits; may be used from several threads.
+    """The driver with awaitable methods; may be used from several threads.
 
     The cast is as honest as the tests, which run the store through it.
     """

@@ -20,7 +20,7 @@ _SYSTEM: Final = "system"
 
 @dataclass(frozen=True, slots=True)
 class TriggerState:
-    """``is_installed``: as this program would; ``is_active``: the server runs it by now."""
+    """``is_installed``: in this program's version; ``is_active``: the server runs it by now."""
 
     is_installed: bool
     is_active: bool
@@ -79,7 +79,7 @@ class Neo4jTriggers:
         return False
 
     async def inspect(self) -> TriggerState:
-        """Say whether the trigger is installed and running; one question where all is well."""
+        """Whether the trigger is installed and running; one query where all is well."""
         try:
             active = await self._run(self.database.name, cypher.ACTIVE_TRIGGER, name=self._name)
             if any(self._is_ours(record) for record in active):

@@ -12,7 +12,7 @@ from embed_pipeline.store.load import CurrentEntity
 def in_place_of_keys(
     entities: Sequence[str | NewJob], wishes: Sequence[NewJob], *, model: str
 ) -> list[NewJob]:
-    """Put the jobs for the keys where the keys were.
+    """Replace keys by the jobs for them.
 
     Raises:
         InvalidJobError: a job is for another model.

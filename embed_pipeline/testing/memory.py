@@ -606,7 +606,7 @@ class FakeQueue:
         return FailureOutcome.RETRY
 
     def _follow_clock(self) -> None:
-        """Let what was to come begin now if the clock has gone back."""
+        """Move future times to now if the clock has gone back."""
         is_back, self.last_seen = self.last_seen and self.now < self.last_seen, self.now
         if not is_back:
             return
@@ -917,7 +917,7 @@ class FakeRateLimiter:
 
 
 def _size(value: object) -> int:
-    """As the database counts: each entry of a list with a character between them."""
+    """Count as the database does: list entries with one separator each."""
     if isinstance(value, list):
         return sum(1 + len(str(entry)) for entry in value)
     return len(value) if isinstance(value, str) else 0 if value is None else 16

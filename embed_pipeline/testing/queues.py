@@ -72,7 +72,6 @@ class InMemoryOperations(Operations):
         return cast("Store", parts)
 
     async def init(self, *, change_model: bool = False) -> InstallReport:
-        """Nothing is to be made."""
         from embed_pipeline.store.schema.state import InstallReport
 
         return InstallReport(version=0, vector_index="in memory", created=(), present=())
@@ -86,7 +85,7 @@ class InMemoryOperations(Operations):
         force: bool = False,
         accept_cost: bool = False,
     ) -> list[EnqueueOutcome]:
-        """Enqueue; a transaction is taken, but nothing here is rolled back with it."""
+        """Enqueue; accepts a transaction, but nothing is rolled back with it."""
         from embed_pipeline.store.enqueue import in_place_of_keys
 
         wanted = list(entities)
@@ -111,7 +110,7 @@ class InMemoryOperations(Operations):
         )
 
     async def queue_status(self, *, window: timedelta = LATELY) -> QueueMetrics:
-        """The figures that jobs in memory can tell."""
+        """The figures that jobs in memory provide."""
         fake, now = self.fake, self.fake.now
         jobs = list(fake.jobs.values())
         pending = [job for job in jobs if job.status is JobStatus.PENDING]
@@ -151,11 +150,11 @@ class InMemoryOperations(Operations):
         return CoverageReport(self.settings.model).plus(page)
 
     async def explain(self, entity: str) -> Explanation:
-        """Why an entity is found, or is not; what a change costs is not counted."""
+        """Why an entity is found, or is not; without the cost of a change."""
         return self.fake.explain(entity, self.settings.model)
 
     async def search(self, text: str, *, limit: int = 10) -> list[Hit]:
-        """The nearest entities; mock vectors know equal texts and nothing else."""
+        """The nearest entities; mock vectors match equal texts only."""
         embedder, render = self._embedder(), render_for(self.fake.shape)
         asked = embedder.prepare(text)
         question = mean_of((await embedder.embed(asked.inputs)).vectors, asked.weights)
@@ -236,7 +235,7 @@ class InMemoryQueue(Queue):
         force: bool = False,
         accept_cost: bool = False,
     ) -> list[EnqueueOutcome]:
-        """Enqueue; a transaction is taken, but nothing here is rolled back with it."""
+        """Enqueue; accepts a transaction, but nothing is rolled back with it."""
         return super().enqueue_many(entities, priority=priority, force=force)
 
 
@@ -245,5 +244,4 @@ def _is_failed(job: Job) -> bool:
 
 
 def _score(one: Vector, other: Vector) -> float:
-    """As the vector index counts: 1 is the same direction, 0 the opposite."""
     return (1 + sum(map(mul, numbers_of(one), numbers_of(other)))) / 2

@@ -41,7 +41,7 @@ Correct = Callable[[int, int], Awaitable[None]]
 
 @dataclass(slots=True)
 class Line:
-    """What the requests of a drain know of the provider together."""
+    """What the requests of a drain know about the provider together."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One at a time asks whether it answers at all."""
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(slots=True)
 class Asking:
-    """Asks for the vectors of one batch, and finds out who is to blame if there are none."""
+    """Asks for the vectors of one batch, and isolates the texts that cannot be embedded."""
 
     embedder: Embedder
     wait_for_grant: WaitForGrant
@@ -93,7 +93,7 @@ class Asking:
             raise
 
     async def raise_if_down(self, error: TransientError) -> None:
-        """Tell a fault of the texts from a provider that is down.
+        """Tell a fault of the texts from an outage of the provider.
 
         Raises:
             OutageError: it is down: not even the harmless word gets an answer.
@@ -126,7 +126,7 @@ class Asking:
             raise answer
 
     async def _once(self, texts: Sequence[PreparedText]) -> list[Answer]:
-        """Send what is granted, and where one text is too much for a request, the rest in turn."""
+        """Send what is granted; if one text needs several requests, send the rest in turn."""
         answers: list[Vector | EmbeddingError] = []
         for number, inputs in enumerate(in_requests(texts, self.limits)):
             if number:
@@ -155,7 +155,7 @@ class Asking:
         return answers
 
     async def _raise_if_global(self, items: Sequence[Item], error: PermanentError) -> None:
-        """Tell a text that the provider refuses from a provider that refuses everything.
+        """Tell a refused text from a provider that refuses everything.
 
         The probe alone is no proof: its word may be refused for itself. So it takes two texts of
         the batch as well, or the only one; four requests at most, however large the batch.
@@ -187,7 +187,7 @@ class Asking:
         return error is not None and _is_same(error, probe)
 
     async def _refusal(self, text: PreparedText) -> PermanentError | None:
-        """Why the provider refuses this text, if it does; a fault that passes is no answer.
+        """Why the provider refuses this text, if it does; transient faults do not count.
 
         Raises:
             OutageError: the provider is down: nobody can tell.
@@ -206,7 +206,7 @@ class Asking:
         return None
 
     async def _in_halves(self, items: Sequence[Item], error: EmbeddingError) -> list[Answer]:
-        """An answer for each: a vector, or what is wrong with this text."""
+        """Bisect: for each text a vector, or what is wrong with it."""
         if len(items) == 1:
             return [error]
         found: list[list[Answer] | TransientError] = []
@@ -239,7 +239,7 @@ class Asking:
             return error
 
     async def _answers_anybody(self, items: Sequence[Item]) -> bool:
-        """Tell a text that the provider stumbles over from a provider that is down."""
+        """Probe: does the provider answer anything, or is it down?"""
         for one in (items[0], items[-1]):
             try:
                 [answer] = await self._granted([one.text])

@@ -50,7 +50,7 @@ class Tended:
 
 
 class Collector:
-    """Tends to every batch that nobody else works on: repairs, polls and collects."""
+    """Repairs, polls and collects every batch that no other worker has taken."""
 
     def __init__(self, parts: BatchParts, *, price: Price) -> None:
         self._all = parts
@@ -64,7 +64,7 @@ class Collector:
         )
 
     async def tend(self, *, collects: bool = True, patience: timedelta = POLL_EVERY) -> Tended:
-        """Look after all batches; without ``collects`` no answer is read.
+        """Look after all batches; without ``collects`` no answers are read.
 
         A batch that was asked for less than ``patience`` ago is not asked for again.
         """
@@ -92,7 +92,7 @@ class Collector:
         return tended
 
     async def _tend(self, batch: Batch, now: datetime, tended: Tended, *, collects: bool) -> bool:
-        """Go on from where a batch stands; False where nobody else is to go on at once."""
+        """Continue from the state of a batch; False if nobody else should continue at once."""
         match batch.status:
             case BatchStatus.REFUSED:
                 await self._batches.drop(batch.id, holder=self._all.holder)
@@ -150,7 +150,7 @@ class Collector:
         )
 
     async def _miss(self, batch: Batch, now: datetime, tended: Tended) -> bool:
-        """Look twice before it is given up: the provider's list may lag behind."""
+        """Look twice before giving up: the provider's list may lag."""
         if batch.missed_at is None:
             await self._batches.hold(batch.id, now + WHILE_MADE)
             await self._write(batch.id, missed_at=now)
@@ -210,7 +210,7 @@ class Collector:
         await self._write(id_)
 
     async def _account(self, batch: Batch, charged: int) -> None:
-        """Once: if this is lost, the budget has counted too much, never too little."""
+        """Correct the budget once; if this is lost, it has counted too much, never too little."""
         await self._all.purse.correct(counted=batch.tokens, charged=charged)
         self.report.tokens += charged
         self.report.requests += 1

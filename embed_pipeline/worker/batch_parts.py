@@ -18,7 +18,7 @@ BEATS_PER_TURN: Final = 4
 
 
 class Step(StrEnum):
-    """What was done last; a crash after any of them pays for nothing twice."""
+    """The last completed step; a crash after any of them pays for nothing twice."""
 
     LEASED = "jobs are leased"
     UPLOADED = "the input file is sent"
@@ -32,7 +32,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchParts:
-    """What batches are made and collected with."""
+    """What creating and collecting batches share."""
 
     parts: Parts
     batches: BatchStore
@@ -45,12 +45,12 @@ class BatchParts:
     """Is told of every step; for tests."""
 
     def metadata(self, id_: str) -> dict[str, str]:
-        """By which the batch is found again at the provider."""
+        """The metadata by which the provider's list identifies the batch."""
         return {KEY: id_, "queue": self.queue}
 
     @asynccontextmanager
     async def turn(self, id_: str) -> AsyncGenerator[None]:
-        """Say from time to time that somebody works on a batch."""
+        """Extend the turn on a batch from time to time."""
         beating = asyncio.create_task(self._beat(id_))
         try:
             yield
@@ -68,6 +68,6 @@ class BatchParts:
                 logger.warning("batch=%s cannot be held: %s", id_, type(error).__name__)
 
     async def let_go(self, id_: str) -> None:
-        """Let others go on at once; where that fails, they wait for the end of the turn."""
+        """End the turn at once; if that fails, others wait until it expires."""
         with suppress(Exception):
             await self.batches.let_go(id_, holder=self.holder)

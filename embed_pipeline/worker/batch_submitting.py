@@ -46,7 +46,7 @@ FOR_EVER: Final = float("inf")
 
 
 class TurnLostError(Exception):
-    """Somebody else has taken the batch meanwhile, and given its jobs back."""
+    """Another worker has taken the batch and given its jobs back."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Submitted:
 
 @dataclass(slots=True)
 class _Filled:
-    """What has gone into the file so far."""
+    """The current content of the file."""
 
     sent: list[SentJob] = field(default_factory=list)
     left: list[Lease] = field(default_factory=list)
@@ -76,7 +76,7 @@ class _Filled:
 
 
 class Submitter:
-    """Makes one batch at a time."""
+    """Creates one batch at a time."""
 
     def __init__(self, parts: BatchParts) -> None:
         self._all = parts
@@ -106,7 +106,7 @@ class Submitter:
                 await self._all.let_go(id_)
 
     async def refusal(self) -> str | None:
-        """Why no batch is made now."""
+        """Why no batch is created now."""
         state = await self._parts.switch.state()
         if state.is_paused:
             return f"paused by {state.paused_by}"
@@ -167,7 +167,7 @@ class Submitter:
             raise TurnLostError(f"batch {id_} was taken by somebody else")
 
     async def _give_up(self, id_: str, why: str) -> Submitted:
-        """The provider wants none of it: give all back, and let ordinary drains work meanwhile."""
+        """The provider refuses: give all jobs back, for ordinary drains to work on meanwhile."""
         logger.warning("batch=%s refused: %s", id_, why)
         model = self._parts.embedder.model
         sent = await self._batches.sent_jobs(id_, model=model)
@@ -238,6 +238,6 @@ class Submitter:
 
 
 async def give_back(leases: Sequence[Lease], settler: Settler) -> None:
-    """Give jobs back untried, with their attempt; whoever holds them by now keeps them."""
+    """Give jobs back untried, attempts refunded; those with another holder are left alone."""
     settler.holdings.add(leases, deadline=FOR_EVER)
     await settler.release(leases)

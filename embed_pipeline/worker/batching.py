@@ -33,11 +33,11 @@ class Item:
 
     @property
     def inputs(self) -> int:
-        """How many inputs of requests it takes: more than one for a text in pieces."""
+        """The number of request inputs it takes: more than one for a text in pieces."""
         return len(self.text.inputs)
 
     def without(self, found: Mapping[str, Vector]) -> "Item":
-        """The same with what is left to ask for, once some pieces are known."""
+        """The same without the pieces that are already known."""
         whole = self.text
         left = tuple(piece for piece in whole.inputs if piece_hash(piece) not in found)
         tokens = sum(piece.tokens for piece in left)
@@ -45,7 +45,7 @@ class Item:
         return replace(self, text=sent, whole=whole, found=found)
 
     def completion(self, vectors: Sequence[Vector]) -> Completion | EmbeddingError:
-        """What is stored, once there are vectors for what was sent."""
+        """The completion, once there are vectors for what was sent."""
         whole = self.whole or self.text
         passages: tuple[Passage, ...] = ()
         if self.whole is not None:
@@ -70,7 +70,7 @@ class Item:
 
 
 def piece_hash(piece: PreparedText) -> str:
-    """The hash by which the vector of a piece is found again."""
+    """The hash under which the vector of a piece is found again."""
     return text_hash(piece.text, recipe=HASHED_AS)
 
 
@@ -99,19 +99,19 @@ def pack(
 
 
 def in_requests(texts: Iterable[PreparedText], limits: RequestLimits) -> list[list[PreparedText]]:
-    """The inputs of these texts as they are sent: at once, unless a text alone is too much."""
+    """The inputs of these texts per request: one request, unless a single text needs more."""
     return pack(inputs_of(texts), limits, lambda piece: piece)
 
 
 def first_tokens(texts: Iterable[PreparedText], limits: RequestLimits) -> int:
-    """Tokens of the first request for these texts, for which it is to be granted."""
+    """The tokens of the first request for these texts, to be granted before sending."""
     return sum(piece.tokens for piece in in_requests(texts, limits)[0])
 
 
 def whole_answers(
     answers: Sequence[Vector | EmbeddingError], texts: Iterable[PreparedText]
 ) -> list[Answer]:
-    """One answer for each text, from those of its pieces: all of them, or why one is missing."""
+    """One answer per text, from those of its pieces: all vectors, or why one is missing."""
     left = iter(answers)
     whole: list[Answer] = []
     for text in texts:
@@ -123,7 +123,7 @@ def whole_answers(
 
 
 def whole_vector(vectors: Sequence[Vector], text: PreparedText) -> Vector | EmbeddingError:
-    """The vector of a text from those of its pieces: their mean, which may be none."""
+    """The vector of a text: the mean of those of its pieces, which may be zero."""
     mean = mean_of(vectors, text.weights)
     if can_be_found(mean):
         return mean
@@ -133,7 +133,7 @@ def whole_vector(vectors: Sequence[Vector], text: PreparedText) -> Vector | Embe
 def whole_or_raise(
     vectors: Sequence[Vector], texts: Sequence[PreparedText], *, dimensions: int
 ) -> list[Vector]:
-    """One vector for each text, from the answer to their inputs.
+    """One vector per text, from the answer to their inputs.
 
     Raises:
         EmbeddingError: the answer as a whole, or one of the vectors, is none.

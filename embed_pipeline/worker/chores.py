@@ -22,7 +22,7 @@ SECONDS_BETWEEN: Final = 15.0
 
 
 class Counting:
-    """Sends what has come since the last time; its errors never end a drain."""
+    """Adds a drain's counts to the shared counters; its errors never end a drain."""
 
     def __init__(self, counters: Counters, report: DrainReport) -> None:
         self._counters = counters
@@ -31,7 +31,7 @@ class Counting:
         self._due_at = time.monotonic() + SECONDS_BETWEEN
 
     async def if_due(self) -> None:
-        """Send now and then during a drain."""
+        """Send at intervals during a drain."""
         if time.monotonic() >= self._due_at:
             await self.send()
 
@@ -56,7 +56,7 @@ JOBS_PER_RECOVERY: Final = 500
 
 
 class Recovery:
-    """Its errors are logged and counted, and never end a drain."""
+    """Recovers expired leases; its errors are logged and counted, and never end a drain."""
 
     def __init__(self, store: JobStore, options: DrainOptions, report: DrainReport) -> None:
         self._store = store
@@ -66,7 +66,7 @@ class Recovery:
         self.due_at = float("inf")
 
     async def until_none_is_left(self) -> None:
-        """Recover at the start, so that jobs of a killed run are done in this one."""
+        """Recover at the start, so that this drain completes the jobs of a killed run."""
         if not self._interval:
             logger.info("owner=%s recovery is off", self._report.owner)
             return

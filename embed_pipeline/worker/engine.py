@@ -103,7 +103,7 @@ class Drain:
         return self.report
 
     async def _works_to_its_end(self) -> bool:
-        """Work; a drain that watches the queue sits out what a restart of the server heals."""
+        """Work to the end; a watching drain waits for a server that restarts."""
         try:
             await self._work()
         except Exception as error:
@@ -168,7 +168,7 @@ class Drain:
         self.report.reason = f"the rate limit lasts longer than the time left{why}"
 
     async def _send(self) -> None:
-        """Start requests for what is ready, as many as may be under way and as the limit allows."""
+        """Start requests for what is ready, as far as concurrency and the rate limit allow."""
         while self._ready and self._requests.has_room(sum(item.inputs for item in self._ready[0])):
             if self._processor.critical is not None or self._stop.is_set():
                 return
@@ -191,7 +191,7 @@ class Drain:
             self._ready.popleft()
 
     async def _pause(self, grant: Grant) -> None:
-        """Give back what has not started, and wait for the limit with nothing held."""
+        """Release what has not started, and wait for the limit holding nothing."""
         self._wait_for(grant)
         logger.info("owner=%s waits %.1f s for the rate limit", self.report.owner, self.waiting)
         await self._release_ready()
@@ -262,7 +262,7 @@ class Drain:
             task.result()
 
     def _patience(self) -> float:
-        """Seconds after which there is something to do although nothing has happened."""
+        """Seconds until something is due even if nothing happens."""
         now = time.monotonic()
         waits = [self._deadline - now, self._recovery.due_at - now]
         if self._look_at > now:
@@ -274,7 +274,7 @@ class Drain:
         return max(0.0, min(waits))
 
     async def _wind_down(self) -> None:
-        """Give back everything, requests in flight after a grace; heartbeats go on meanwhile."""
+        """Release everything, after a grace for requests in flight; heartbeats stop last."""
         await self._end_leasing()
         log_jobs(logging.INFO, "shutdown", self.report.owner, self._holdings.all())
         await self._try("release what was ready", self._release_ready())

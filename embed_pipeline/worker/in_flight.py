@@ -9,7 +9,7 @@ from embed_pipeline.worker.options import DrainOptions
 
 
 class InFlight:
-    """Tasks, each with the number of vectors that it waits for or is writing."""
+    """The running requests of a drain, bounded by their number and by their vectors."""
 
     def __init__(self, options: DrainOptions, limits: RequestLimits) -> None:
         self._options = options
@@ -27,25 +27,24 @@ class InFlight:
         self._tasks[asyncio.create_task(work)] = vectors
 
     def discard(self, task: asyncio.Task[Any]) -> None:
-        """Forget a task."""
         self._tasks.pop(task, None)
 
     def has_room(self, vectors: int) -> bool:
-        """Whether one more request may be under way; at least one always may."""
+        """Whether another request may start; at least one always may."""
         if len(self._tasks) >= self._options.requests_at_once:
             return False
         return not self._tasks or self._vectors + vectors <= self._limits.inputs_in_flight
 
     @property
     def is_full(self) -> bool:
-        """Vectors that the graph has already need no request, but a place to wait for a write."""
+        """Whether too many vectors wait to be written, those copied from the graph included."""
         return (
             len(self._tasks) > self._options.requests_at_once
             or self._vectors > self._limits.inputs_in_flight
         )
 
     async def end(self) -> None:
-        """Wait for all of them for as long as the grace is, and cancel the rest."""
+        """Wait for all of them during the grace, then cancel the rest."""
         if self._tasks:
             grace = self._options.grace.total_seconds()
             _, late = await asyncio.wait(self._tasks, timeout=grace)

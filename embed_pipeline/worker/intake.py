@@ -95,12 +95,12 @@ class Intake:
 
     @property
     def has_long(self) -> bool:
-        """Whether texts of leased jobs are still to be read."""
+        """Whether long texts of leased jobs are still to be read."""
         return bool(self._long)
 
     @property
     def may_take(self) -> bool:
-        """Whether to take now."""
+        """Whether to lease now."""
         return self.has_long or self._may_lease
 
     @property
@@ -117,7 +117,7 @@ class Intake:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether the last look found nothing."""
+        """Whether the last look found nothing."""
         return self._empty_in_a_row > 0
 
     @property
@@ -127,13 +127,13 @@ class Intake:
 
     @property
     def is_dry(self) -> bool:
-        """Say whether it has looked long enough in vain."""
+        """Whether enough looks in a row have found nothing."""
         silence = time.monotonic() - self._silent_since
         is_over = silence >= self._options.linger.total_seconds()
         return is_over and self._empty_in_a_row >= LOOKS_BEFORE_EMPTY
 
     async def take(self) -> Batch:
-        """Make requests of new jobs, or of some whose texts were too long to be read with others.
+        """Build requests from new jobs, or from some whose texts were read separately for length.
 
         Raises:
             EmbedPipelineError: the database cannot be reached.
@@ -177,13 +177,13 @@ class Intake:
         return await self._prepare(batch.jobs)
 
     def give_up_long(self) -> list[Lease]:
-        """Forget the jobs whose texts are still to be read; they can be given back."""
+        """Forget the jobs with unread long texts, so that they can be released."""
         leases = [leased.lease for leased, _ in self._long]
         self._long.clear()
         return leases
 
     def look_again(self) -> None:
-        """Something has ended, so there may be jobs that were not there before."""
+        """Something has ended, so new jobs may be due."""
         self._look_again_at = 0.0
 
     def _note_empty(self, lane: Lane) -> None:
@@ -231,7 +231,7 @@ class Intake:
         return await self._without_known(items)
 
     async def _load(self, jobs: Sequence[LeasedJob], longest: int | None) -> list[Loaded]:
-        """Read entities, in halves where it is too much at once; the culprit fails alone."""
+        """Read entities; halve what is too much for the database until the culprit fails alone."""
         leases = [leased.lease for leased in jobs]
         try:
             loaded = await self._parts.store.load(leases, longest=longest)
@@ -246,7 +246,7 @@ class Intake:
         return list(zip(jobs, loaded, strict=True))
 
     async def _again(self, job: LeasedJob, longest: int | None) -> list[Loaded]:
-        """Read one entity once more: an answer shows that the server is not busy any more."""
+        """Retry a single entity: an answer shows that the server is not busy any more."""
         await self._parts.store.check([job.lease])
         try:
             [entity] = await self._parts.store.load([job.lease], longest=longest)

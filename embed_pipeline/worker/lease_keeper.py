@@ -23,7 +23,7 @@ Clock = Callable[[], float]
 
 
 class Holdings:
-    """Shared by the worker and its heartbeat, which runs in a thread of its own.
+    """The leases of this worker, shared with the heartbeat thread.
 
     A lease counts as held until the deadline that the database last confirmed. After that the
     worker writes nothing about the job, without asking anybody: it may have been suspended.
@@ -39,29 +39,29 @@ class Holdings:
             return len(self._deadlines)
 
     def add(self, leases: Iterable[Lease], *, deadline: float) -> None:
-        """Note new leases; the deadline counts from before they were asked for."""
+        """Add new leases; their deadline counts from before the request."""
         with self._mutex:
             self._deadlines.update(dict.fromkeys(leases, deadline))
 
     def extend(self, leases: Iterable[Lease], *, deadline: float) -> None:
-        """Note a confirmed heartbeat; what was given up meanwhile stays given up."""
+        """Record a confirmed heartbeat; leases dropped meanwhile stay dropped."""
         with self._mutex:
             for lease in leases:
                 if lease in self._deadlines:
                     self._deadlines[lease] = deadline
 
     def drop(self, leases: Iterable[Lease]) -> int:
-        """Forget leases that have ended, however they did; return how many were known."""
+        """Forget leases that have ended in any way; return how many were known."""
         with self._mutex:
             return sum(self._deadlines.pop(lease, None) is not None for lease in leases)
 
     def all(self) -> list[Lease]:
-        """Everything that has not ended, for the heartbeat and the final release."""
+        """All leases that have not ended, for the heartbeat and the final release."""
         with self._mutex:
             return list(self._deadlines)
 
     def is_held(self, lease: Lease) -> bool:
-        """Say whether this worker may still write about the job."""
+        """Whether this worker may still write about the job."""
         with self._mutex:
             return self._deadlines.get(lease, 0.0) > self._clock()
 
@@ -102,7 +102,7 @@ class Heartbeat:
 
     @property
     def is_failing(self) -> bool:
-        """Several beats in a row have failed: take no new work."""
+        """Whether several beats in a row have failed: lease nothing new."""
         return self._failures >= TOLERATED_FAILURES
 
     def forgive(self) -> None:

@@ -19,7 +19,7 @@ from embed_pipeline.worker.settling import FaultOf
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a drain works with."""
+    """The collaborators of a drain."""
 
     store: JobStore
     open_store: OpenStore
@@ -39,7 +39,7 @@ class Parts:
     """What the whole drain is inside of, from before its first lease to after its last release."""
 
     def prepared(self, text: str) -> PreparedText:
-        """A text as it is sent."""
+        """A text in the form in which it is sent."""
         return (self.prepare or self.embedder.prepare)(text)
 
 
@@ -89,7 +89,7 @@ class DrainOptions:
         return min(self.idle_pause.total_seconds(), max(SOONEST_LOOK, silence / PATIENCE))
 
     def limits(self, of_provider: RequestLimits) -> RequestLimits:
-        """What one request of the drain may hold."""
+        """The limits of one request of the drain."""
         return replace(
             of_provider,
             inputs=min(of_provider.inputs, self.jobs_per_request or of_provider.inputs),

@@ -28,7 +28,7 @@ one question and refuse the next, again and again."""
 
 
 class Outage:
-    """Waits for the database, and then gives back what the drain held when it went away."""
+    """Waits for the database, and then releases what the drain held when it went away."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Outage:
         self._ended_at = float("-inf")
 
     async def sit_out(self, error: Exception, *, deadline: float = float("inf")) -> None:
-        """Return when everything held is given back, or the drain should end meanwhile.
+        """Return when everything held is released, or the drain should end meanwhile.
 
         Raises:
             Exception: the database is back, and refuses; waiting will not change that.
@@ -71,7 +71,7 @@ class Outage:
                 return
 
     async def _is_over(self, deadline: float) -> bool:
-        """Wait a while; say whether the drain was told to stop, or its time is up."""
+        """Wait; returns whether the drain was told to stop or its time is up."""
         pause = min(self._pause, max(0.0, deadline - time.monotonic()))
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         with suppress(TimeoutError):

@@ -39,7 +39,7 @@ LOOK_AGAIN: Final = timedelta(seconds=10)
 
 
 class Processor:
-    """Works on batches; several at once."""
+    """Processes batches, several at once."""
 
     def __init__(
         self, parts: "Parts", options: DrainOptions, settler: Settler, report: DrainReport
@@ -61,22 +61,22 @@ class Processor:
 
     @property
     def is_down(self) -> bool:
-        """Whether nothing is to be sent, because nothing is answered."""
+        """Whether nothing is to be sent because the provider does not answer."""
         return self._line.outage is not None
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no job is wanted now, because of what the provider has said or may say."""
+        """Whether to lease nothing now, because of what the provider has answered or may answer."""
         return self.is_paused or self.is_probing
 
     def take_pause(self) -> Grant | None:
-        """How long to wait because the provider has asked for it, once."""
+        """The pause that the provider asked for; returned once."""
         if (pause := self._pause) is not None:
             self._pause, self.is_paused = None, False
         return pause
 
     async def complete_known(self, rows: Sequence[Completion]) -> None:
-        """Copy vectors that the graph has already."""
+        """Copy vectors that the graph already has."""
         await self._settler.complete(rows)
 
     async def process(self, items: Sequence[Item], *, send_by: float) -> None:
@@ -113,7 +113,7 @@ class Processor:
             await self._settler.fail(items, error)
 
     async def probe(self) -> None:
-        """Ask for a harmless word whether the provider is back, and say so to everybody."""
+        """Send a harmless word; if it is answered, close the breaker for all workers."""
         self.is_probing = True
         try:
             async with asyncio.timeout(self._options.job_timeout.total_seconds()):
@@ -134,14 +134,14 @@ class Processor:
             self.is_probing = False
 
     async def open_breaker(self) -> None:
-        """Stop everybody because of the global fault that was met."""
+        """Open the breaker because of the global fault that was met."""
         breaker = await self._parts.switch.open_breaker(str(self.critical))
         self._report.breaker = breaker
         if breaker.status is BreakerStatus.OPEN:
             logger.error("owner=%s opened the breaker: %s", self._report.owner, breaker.reason)
 
     def forget_outage(self) -> None:
-        """The queue gives out jobs again, so somebody has seen the provider work."""
+        """The queue gives out jobs again, so another worker has seen the provider work."""
         self._line.outage = self.breaker = self._report.breaker = None
 
     async def _note_return(self) -> None:
@@ -150,7 +150,7 @@ class Processor:
         await self._parts.switch.close_breaker()
 
     async def _note_outage(self, error: OutageError, items: Sequence[Item]) -> None:
-        """Stop everybody, and give jobs back with the error and their attempt."""
+        """Open the breaker, and release jobs with the error, attempts refunded."""
         self._line.outage = error
         # First of all: what is given back must not be leased again meanwhile.
         breaker = await self._parts.switch.open_breaker(str(error), is_outage=True)
@@ -160,7 +160,7 @@ class Processor:
         self.breaker = self._report.breaker = breaker
 
     async def _fail_unless_down(self, items: Sequence[Item], late: TransientError) -> None:
-        """A request that took too long is the fault of its texts, unless nothing is answered."""
+        """Blame a request that took too long on its texts, unless the provider is down."""
         try:
             async with asyncio.timeout(self._options.job_timeout.total_seconds()):
                 await self._asking().raise_if_down(late)
@@ -186,7 +186,7 @@ class Processor:
         )
 
     async def _correct(self, counted: int, charged: int) -> None:
-        """Put the budget right; the answer is worth more than that."""
+        """Correct the budget; an error in that must not cost the answer."""
         try:
             await self._parts.limiter.correct(counted=counted, charged=charged)
         except Exception as error:

@@ -50,7 +50,7 @@ class ErrorKind:
 
     @property
     def count(self) -> int:
-        """How many attempts have failed so."""
+        """The number of attempts."""
         return self.outcomes.total()
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class ErrorKind:
 
 @dataclass(slots=True)
 class DrainReport:
-    """Counted while the drain works; complete when it has ended."""
+    """Updated while the drain works; complete when it has ended."""
 
     owner: str
     model: str
@@ -102,7 +102,7 @@ class DrainReport:
     """The first jobs that have failed for good; whoever needs more asks the queue."""
 
     def note_failed(self, job_id: str) -> None:
-        """Remember a job that has failed for good."""
+        """Record a job that has failed for good."""
         if len(self.failed_ids) < MOST_FAILED_IDS:
             self.failed_ids.append(job_id)
 
@@ -118,7 +118,7 @@ class DrainReport:
 
     @property
     def errors(self) -> list[ErrorKind]:
-        """Why attempts have failed, the most frequent kind first."""
+        """The kinds of failed attempts, the most frequent first."""
         return sorted(self.kinds.values(), key=lambda kind: -kind.count)
 
     @property
@@ -131,28 +131,28 @@ class DrainReport:
 
     @property
     def has_only_failed(self) -> bool:
-        """Nothing was completed, and something has failed, for good or for now."""
+        """Whether nothing was completed and something has failed, finally or not."""
         return self.completed == 0 and self.failed.total() + self.retried > 0
 
     @property
     def throughput(self) -> float:
-        """Jobs completed per second of the time in which there was something to do."""
+        """Jobs completed per second while there was something to do."""
         busy = self.seconds - self.seconds_idle
         return self.completed / busy if busy > 0 else 0.0
 
     @property
     def cost_usd(self) -> float | None:
-        """What the provider charges for the tokens; None where its price is not known."""
+        """The cost of the tokens; None if the price is unknown."""
         return self.price.usd(self.tokens)
 
     @property
     def cost_nano_usd(self) -> int:
-        """The same in whole billionths, for the counters; nothing where nobody knows."""
+        """The same in whole billionths, for the counters; 0 if unknown."""
         return self.price.nano_usd(self.tokens)
 
     @property
     def fault(self) -> str | None:
-        """One sentence for a drain that somebody must look after; None for any other."""
+        """Why somebody must look after this drain, in a sentence; None if nobody must."""
         if self.ending in FAULTS:
             reason = f" ({self.reason})" if self.reason else ""
             return f"The drain gave up, {self.ending}{reason}; its jobs are given back"
@@ -183,7 +183,7 @@ class DrainReport:
 
 
 def log_jobs(level: int, what: str, owner: str, leases: Sequence[Lease]) -> None:
-    """Say what happened to all of these jobs; one line, however many they are."""
+    """Log what happened to these jobs in one line, however many they are."""
     if logger.isEnabledFor(level):
         ids = ",".join(lease.job_id for lease in leases)
         run = run_id_of(owner)

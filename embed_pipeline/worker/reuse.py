@@ -27,7 +27,7 @@ async def reuse_vectors(store: JobStore, embedder: Embedder, items: Sequence[Ite
 
 
 async def reuse_pieces(store: JobStore, embedder: Embedder, items: Sequence[Item]) -> Reused:
-    """The same where pieces are nodes: a text asks only for those that the graph has not."""
+    """The same for pieces that are nodes: only unknown pieces are sent."""
     vectors = await store.find_pieces(
         [piece_hash(piece) for item in items for piece in item.text.inputs],
         model=embedder.model,

@@ -57,7 +57,7 @@ class Settler:
         """Failures whose answer has not come yet, or never will."""
 
     async def still_held(self, items: Sequence[Item]) -> list[Item]:
-        """Leave out what was cancelled or lost; a question that fails stops no work."""
+        """Leave out what was cancelled or lost; a failed check does not stop the work."""
         leases = [item.leased.lease for item in items if self._is_mine(item.leased.lease)]
         try:
             beat = await self._store.check(leases)
@@ -80,12 +80,12 @@ class Settler:
         return [item for item in items if self._is_mine(item.leased.lease)]
 
     async def complete(self, rows: Sequence[Completion]) -> None:
-        """Store vectors; where the database refuses a write, find the row it refuses."""
+        """Store vectors; if the database refuses a write, find the refused row."""
         for part in _in_writes(rows):
             await self._complete(part)
 
     async def fail(self, items: Sequence[Item], error: EmbeddingError) -> None:
-        """Record a failure for each; the retry policy of the queue decides the rest."""
+        """Record a failure for each; the queue's retry policy decides."""
         stack = stack_of(error)
         await self._fail(
             [
@@ -103,11 +103,11 @@ class Settler:
         )
 
     async def refuse(self, lease: Lease, error: EmbeddingError) -> None:
-        """Fail a job that never got as far as a text."""
+        """Fail a job whose text could not be read."""
         await self._fail([Failure(lease, error.category, str(error), stack_of(error))])
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Give jobs back untried, with their attempt."""
+        """Give jobs back untried, attempts refunded."""
         mine = [lease for lease in leases if self._is_mine(lease)]
         for start in range(0, len(mine), ROWS_PER_WRITE):
             part = mine[start : start + ROWS_PER_WRITE]
@@ -172,7 +172,7 @@ class Settler:
                 self._failing.pop(row.lease, None)
 
     async def _reckon(self, leases: Sequence[Lease], *, released: int = 0) -> None:
-        """Count leases whose write was refused: an earlier one may have ended them, unheard.
+        """Count leases whose write was refused: an earlier, unconfirmed one may have ended them.
 
         ``released`` of them were given back just now; others may have taken some of those since.
         """
@@ -218,7 +218,7 @@ class Settler:
 
 
 def _in_writes(rows: Sequence[Completion]) -> Iterator[list[Completion]]:
-    """Completions for one transaction each; pieces that are nodes are vectors to write, too."""
+    """Split completions into transactions; pieces that are nodes count as vectors."""
     part: list[Completion] = []
     vectors = 0
     for row in rows:

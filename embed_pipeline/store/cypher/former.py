@@ -7,7 +7,7 @@ _SIDES: Final[tuple[LiteralString, ...]] = ("<", ">")
 
 
 def _of_other_models(lane: LiteralString, side: LiteralString) -> LiteralString:
-    """A seek beside the model: what belongs to it is not looked at."""
+    """Seeks around the model, so that its own jobs are not read."""
     return (
         f"MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, {lane})"
         f" WHERE job.model {side} $model AND job.{lane} IS NOT NULL"

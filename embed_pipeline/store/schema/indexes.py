@@ -20,7 +20,7 @@ _BUSY: Final = (
 
 
 async def show(driver: AsyncDriver, database: str) -> list[FoundIndex]:
-    """Every index of the database."""
+    """Read every index of the database."""
     return [
         FoundIndex(
             name=record["name"],
@@ -41,7 +41,7 @@ async def show(driver: AsyncDriver, database: str) -> list[FoundIndex]:
 async def await_online(
     driver: AsyncDriver, database: str, wanted: tuple[SchemaObject, ...]
 ) -> None:
-    """Wait until they can be asked.
+    """Wait until the indexes are online.
 
     Raises:
         SchemaError: one has failed, and never will be.
@@ -66,7 +66,7 @@ async def await_online(
 async def execute(
     driver: AsyncDriver, database: str, statement: LiteralString, **parameters: Any
 ) -> list[Record]:
-    """Run one repeatable statement, for its records."""
+    """Run one repeatable statement and return its records."""
     records, _ = await run(driver, database, statement, **parameters)
     return records
 
@@ -74,7 +74,7 @@ async def execute(
 async def run(
     driver: AsyncDriver, database: str, statement: LiteralString, **parameters: Any
 ) -> tuple[list[Record], ResultSummary]:
-    """Run one repeatable statement; rivals and a busy server are waited for.
+    """Run one repeatable statement; retried for rivals and a busy server.
 
     Auto-commit, because the driver's own retry waits a second and prints every deadlock: six
     installers at once make five of them.

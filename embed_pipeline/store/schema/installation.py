@@ -123,7 +123,7 @@ async def install(
 async def inspect(
     driver: AsyncDriver, *, database: str, shape: EntityShape, queue: str = DEFAULT_QUEUE
 ) -> SchemaState:
-    """Say what is there; changes nothing."""
+    """Inspect the schema; changes nothing."""
     stored = await _stored(driver, database, shape, queue)
     found = await show(driver, database)
     wanted = schema_objects(shape, queue)
@@ -187,7 +187,7 @@ def _check_vector_index(index: VectorIndex, dimensions: int) -> None:
 async def _create(
     driver: AsyncDriver, database: str, obj: SchemaObject, options: Mapping[str, Any]
 ) -> bool:
-    """Create it; false when somebody else just did."""
+    """Create the object; false when somebody else just did."""
     try:
         _, summary = await run(driver, database, obj.statement, **options)
     except neo4j_errors.Neo4jError as error:

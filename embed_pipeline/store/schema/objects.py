@@ -24,7 +24,7 @@ machines are updated one after the other. One that old statements cannot live wi
 
 
 class Kind(StrEnum):
-    """What ``SHOW INDEXES`` and ``SHOW CONSTRAINTS`` call it."""
+    """The type, as in ``SHOW INDEXES`` and ``SHOW CONSTRAINTS``."""
 
     UNIQUE = "UNIQUENESS"
     RANGE = "RANGE"
@@ -65,7 +65,7 @@ class SchemaObject:
                 )
 
     def of(self, queue: str) -> "SchemaObject":
-        """The same for a queue; what all queues share stays as it is."""
+        """The same object for a queue; shared objects stay as they are."""
         label = for_queue(self.label, queue)
         if label == self.label:
             return self
@@ -136,7 +136,7 @@ PIECE_VECTOR_INDEX_NAME: Final = "chunk_embeddings"
 
 
 def count_nodes(shape: EntityShape) -> LiteralString:
-    """How many entities there are; a look at Neo4j's own count."""
+    """The number of entities, from Neo4j's count store."""
     return f"MATCH (n:{quoted(shape.label)}) RETURN count(n) AS nodes"
 
 

@@ -11,7 +11,7 @@ SIMILARITY: Final = "cosine"
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """The vector index on the entities, or on their pieces, whatever its name."""
+    """The vector index on the entities or their pieces, under any name."""
 
     name: str
     dimensions: int
@@ -38,7 +38,7 @@ class VectorIndex:
 
 
 class Stored(NamedTuple):
-    """What the schema nodes say."""
+    """The content of the schema nodes."""
 
     version: int | None
     oldest: int
@@ -121,7 +121,7 @@ class FoundIndex:
     failure: str = ""
 
     def is_like(self, wanted: SchemaObject) -> bool:
-        """Say whether it does the work of the wanted object, whatever its name."""
+        """Whether it can replace the wanted object, under any name."""
         return (
             self.entity_type == "NODE"
             and self.label == wanted.label
@@ -146,7 +146,7 @@ class FoundIndex:
 
 
 def too_new(version: int) -> str:
-    """Say why an older program must keep its hands off."""
+    """Why an older program must not touch the schema."""
     return (
         f"the schema is of version {version}, this program knows {SCHEMA_VERSION}; "
         "update embed-pipeline"
@@ -154,7 +154,7 @@ def too_new(version: int) -> str:
 
 
 def taken(rival: str) -> str:
-    """Say why two queues cannot write to one property."""
+    """Why two queues cannot write to one property."""
     return (
         f"queue {rival!r} writes its vectors to the same property of the same nodes; give this one "
         "its own EMBED_ENTITY_VECTOR or EMBED_ENTITY_LABEL"
