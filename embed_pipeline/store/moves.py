@@ -203,7 +203,7 @@ def lane(
 ) -> dict[str, int | None]:
     """Decide the lane of a pending job: delayed, suspect or ready.
 
-    ``cypher_lanes.enter_lane`` is the same rule for the statements that decide in the database.
+    ``cypher.lanes.enter_lane`` is the same rule for the statements that decide in the database.
     """
     if run_after is not None and run_after > now:
         return {**NO_LANE, "run_after": run_after}

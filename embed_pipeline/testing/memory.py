@@ -95,6 +95,10 @@ class FakeClock:
     def __call__(self) -> datetime:
         return self.now
 
+    def monotonic(self) -> float:
+        """The same for a worker, which counts seconds."""
+        return self.now.timestamp()
+
     def advance(self, duration: timedelta) -> None:
         self.now += duration
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from embed_pipeline.domain.ports import Counters, JobStore
 from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.worker.lease_keeper import Clock
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
 
@@ -24,20 +25,23 @@ SECONDS_BETWEEN: Final = 15.0
 class Counting:
     """Adds a drain's counts to the shared counters; its errors never end a drain."""
 
-    def __init__(self, counters: Counters, report: DrainReport) -> None:
+    def __init__(
+        self, counters: Counters, report: DrainReport, clock: Clock = time.monotonic
+    ) -> None:
         self._counters = counters
         self._report = report
+        self._clock = clock
         self._sent = dict.fromkeys(COUNTED, 0)
-        self._due_at = time.monotonic() + SECONDS_BETWEEN
+        self._due_at = self._clock() + SECONDS_BETWEEN
 
     async def if_due(self) -> None:
         """Send at intervals during a drain."""
-        if time.monotonic() >= self._due_at:
+        if self._clock() >= self._due_at:
             await self.send()
 
     async def send(self) -> None:
         """Send what has not been sent yet."""
-        self._due_at = time.monotonic() + SECONDS_BETWEEN
+        self._due_at = self._clock() + SECONDS_BETWEEN
         now = {name: getattr(self._report, name) for name in COUNTED}
         news = {
             name: now[name] - self._sent[name] for name in COUNTED if now[name] > self._sent[name]
@@ -58,8 +62,15 @@ JOBS_PER_RECOVERY: Final = 500
 class Recovery:
     """Recovers expired leases; its errors are logged and counted, and never end a drain."""
 
-    def __init__(self, store: JobStore, options: DrainOptions, report: DrainReport) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        options: DrainOptions,
+        report: DrainReport,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self._store = store
+        self._clock = clock
         self._interval = options.recovery_interval
         self._grace = options.recovery_grace
         self._report = report
@@ -75,11 +86,11 @@ class Recovery:
 
     async def if_due(self) -> None:
         """Recover during a drain, bounded, at most once per interval."""
-        if time.monotonic() >= self.due_at:
+        if self._clock() >= self.due_at:
             await self._recover()
 
     async def _recover(self) -> int:
-        self.due_at = time.monotonic() + self._interval / timedelta(seconds=1)
+        self.due_at = self._clock() + self._interval / timedelta(seconds=1)
         try:
             recovered = await self._store.recover_expired(
                 limit=JOBS_PER_RECOVERY, grace=self._grace

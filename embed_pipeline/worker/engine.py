@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -47,12 +46,13 @@ class Drain:
         """
         self.report = DrainReport(owner, parts.embedder.model, price=parts.price)
         self._parts = parts
+        self._clock = parts.clock
         self._options = options or DrainOptions()
         self._stop = stop or asyncio.Event()
-        self._holdings = Holdings()
+        self._holdings = Holdings(parts.clock)
         self._settler = Settler(parts.store, self._holdings, self.report, parts.fault_of)
-        self._recovery = Recovery(parts.store, self._options, self.report)
-        self._counting = Counting(parts.counters, self.report)
+        self._recovery = Recovery(parts.store, self._options, self.report, parts.clock)
+        self._counting = Counting(parts.counters, self.report, parts.clock)
         self._intake = Intake(parts, self._options, self._settler, self.report)
         self._processor = Processor(parts, self._options, self._settler, self.report)
         self._heartbeat = Heartbeat(
@@ -75,7 +75,7 @@ class Drain:
     @property
     def waiting(self) -> float:
         """Seconds until the rate limit lets the drain go on; 0 while it works."""
-        return max(0.0, self._resume_at - time.monotonic())
+        return max(0.0, self._resume_at - self._clock())
 
     async def run(self) -> DrainReport:
         """Work until there is nothing left, the budget is used, or the drain is told to stop.
@@ -88,7 +88,7 @@ class Drain:
             return await self._run()
 
     async def _run(self) -> DrainReport:
-        started = time.monotonic()
+        started = self._clock()
         if self._options.max_time is not None:
             self._deadline = started + self._options.max_time.total_seconds()
         async with self._heartbeat:
@@ -98,7 +98,7 @@ class Drain:
                     pass
             finally:
                 await self._wind_down()
-                self.report.seconds = time.monotonic() - started
+                self.report.seconds = self._clock() - started
         logger.info("drain ended: %s", self.report.as_dict())
         return self.report
 
@@ -141,7 +141,7 @@ class Drain:
             if not self._options.until_empty:
                 raise UnreachableError("the heartbeats do not reach the database")
             return Ending.HEARTBEAT
-        now = time.monotonic()
+        now = self._clock()
         if now >= self._deadline:
             if (pause := self._processor.take_pause()) is not None:
                 self._wait_for(pause)
@@ -180,7 +180,7 @@ class Drain:
             if items:
                 limits = self._options.limits(self._parts.embedder.limits)
                 tokens = first_tokens([item.text for item in items], limits)
-                asked_at = time.monotonic()
+                asked_at = self._clock()
                 grant = await self._parts.limiter.acquire(tokens=tokens)
                 if not grant.is_granted:
                     await self._pause(grant)
@@ -197,7 +197,7 @@ class Drain:
         await self._release_ready()
 
     def _wait_for(self, grant: Grant) -> None:
-        now = time.monotonic()
+        now = self._clock()
         self._limit = grant
         self._resume_at = now + grant.wait.total_seconds()
         self._look_at = now + min(grant.wait, LOOK_AGAIN).total_seconds()
@@ -209,7 +209,7 @@ class Drain:
         await self._settler.release(waiting)
 
     def _lease_ahead(self) -> None:
-        is_paused = time.monotonic() < self._look_at or self._processor.is_stopped
+        is_paused = self._clock() < self._look_at or self._processor.is_stopped
         # One batch ahead is enough to keep the provider busy; what is held is lost by a crash.
         is_busy = self._leasing is not None or bool(self._ready) or self._requests.is_full
         if not is_busy and not is_paused and self._intake.may_take:
@@ -242,7 +242,7 @@ class Drain:
         running = {*self._requests, *([self._leasing] if self._leasing else [])}
         stopping = asyncio.create_task(self._stop.wait())
         is_waiting, is_idle = self.waiting > 0, not running and self._intake.is_empty
-        began = time.monotonic()
+        began = self._clock()
         try:
             done, _ = await asyncio.wait(
                 {*running, stopping}, timeout=self._patience(), return_when=asyncio.FIRST_COMPLETED
@@ -250,9 +250,9 @@ class Drain:
         finally:
             stopping.cancel()
             if is_waiting:
-                self.report.seconds_waiting += time.monotonic() - began
+                self.report.seconds_waiting += self._clock() - began
             elif is_idle:
-                self.report.seconds_idle += time.monotonic() - began
+                self.report.seconds_idle += self._clock() - began
         for task in done - {stopping}:
             self._requests.discard(task)
             if task is self._leasing:
@@ -263,7 +263,7 @@ class Drain:
 
     def _patience(self) -> float:
         """Seconds until something is due even if nothing happens."""
-        now = time.monotonic()
+        now = self._clock()
         waits = [self._deadline - now, self._recovery.due_at - now]
         if self._look_at > now:
             waits.append(self._look_at - now)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,7 +108,7 @@ class Intake:
             return False
         if len(self._long) >= self._parts.embedder.limits.inputs:
             return False
-        if time.monotonic() < self._look_again_at:
+        if self._parts.clock() < self._look_again_at:
             return False
         # Long texts that nobody works on yet need not be done first: they are given back.
         is_idle = len(self._holdings) <= len(self._long)
@@ -123,12 +122,12 @@ class Intake:
     @property
     def pause(self) -> float:
         """Seconds between two looks that find nothing."""
-        return self._options.pause_after(time.monotonic() - self._silent_since)
+        return self._options.pause_after(self._parts.clock() - self._silent_since)
 
     @property
     def is_dry(self) -> bool:
         """Whether enough looks in a row have found nothing."""
-        silence = time.monotonic() - self._silent_since
+        silence = self._parts.clock() - self._silent_since
         is_over = silence >= self._options.linger.total_seconds()
         return is_over and self._empty_in_a_row >= LOOKS_BEFORE_EMPTY
 
@@ -146,7 +145,7 @@ class Intake:
         if self._is_suspects_turn and len(self._holdings) <= len(self._long):
             await self._settler.release(self.give_up_long())
         lane = self._lane()
-        asked_at = time.monotonic()
+        asked_at = self._parts.clock()
         batch = await self._parts.store.lease(
             owner=self._report.owner,
             model=self._parts.embedder.model,
@@ -155,7 +154,7 @@ class Intake:
             lane=lane,
         )
         if batch.jobs or not self._leases:
-            self._silent_since = time.monotonic()
+            self._silent_since = self._parts.clock()
         self._leases += 1
         deadline = asked_at + self._options.lease.total_seconds()
         self._holdings.add((leased.lease for leased in batch.jobs), deadline=deadline)
@@ -193,7 +192,7 @@ class Intake:
         # What was held may have ended during the look: then there is nothing to wait for.
         is_busy = lane is Lane.HEALTHY and len(self._holdings) > 0
         if is_busy or (lane is Lane.ANY and stays):
-            self._look_again_at = time.monotonic() + self.pause
+            self._look_again_at = self._parts.clock() + self.pause
 
     @property
     def _is_suspects_turn(self) -> bool:

@@ -30,7 +30,7 @@ class Holdings:
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._deadlines: dict[Lease, float] = {}
         self._mutex = threading.Lock()
 
@@ -63,7 +63,7 @@ class Holdings:
     def is_held(self, lease: Lease) -> bool:
         """Whether this worker may still write about the job."""
         with self._mutex:
-            return self._deadlines.get(lease, 0.0) > self._clock()
+            return self._deadlines.get(lease, 0.0) > self.clock()
 
 
 OpenStore = Callable[[], AbstractAsyncContextManager[JobStore]]
@@ -154,7 +154,7 @@ class Heartbeat:
 
     async def _extend(self, store: JobStore, leases: list[Lease]) -> None:
         # Counted from before the question, since nobody knows when it was answered.
-        deadline = time.monotonic() + self._lease.total_seconds()
+        deadline = self._holdings.clock() + self._lease.total_seconds()
         beat = await store.heartbeat(leases, duration=self._lease)
         self._holdings.extend(beat.held, deadline=deadline)
         log_jobs(logging.DEBUG, "heartbeat", self._report.owner, beat.held)

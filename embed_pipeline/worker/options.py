@@ -1,5 +1,6 @@
 """How a drain works, and how much of it."""
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from embed_pipeline.domain.errors import plain_fault
 from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
 from embed_pipeline.domain.prices import UNKNOWN, Price
 from embed_pipeline.domain.text import Render
-from embed_pipeline.worker.lease_keeper import OpenStore
+from embed_pipeline.worker.lease_keeper import Clock, OpenStore
 from embed_pipeline.worker.outage import ReleaseOwner
 from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.settling import FaultOf
@@ -35,6 +36,7 @@ class Parts:
     fault_of: FaultOf = plain_fault
     release_owner: ReleaseOwner | None = None
     price: Price = UNKNOWN
+    clock: Clock = time.monotonic
     trace: Callable[[DrainReport], AbstractContextManager[object]] = nullcontext
     """What the whole drain is inside of, from before its first lease to after its last release."""
 

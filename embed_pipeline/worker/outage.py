@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -54,7 +53,7 @@ class Outage:
         Raises:
             Exception: the database is back, and refuses; waiting will not change that.
         """
-        began = time.monotonic()
+        began = self._parts.clock()
         if began - self._ended_at > CALM:
             self._pause = FIRST_PAUSE
         logger.warning("owner=%s waits for the database: %s", self._owner, type(error).__name__)
@@ -66,17 +65,17 @@ class Outage:
                 if self._parts.fault_of(again) is DatabaseFault.FINAL:
                     raise
             else:
-                self._ended_at = time.monotonic()
+                self._ended_at = self._parts.clock()
                 self._say(f"Neo4j answers again after {self._ended_at - began:.0f} s; going on")
                 return
 
     async def _is_over(self, deadline: float) -> bool:
         """Wait; returns whether the drain was told to stop or its time is up."""
-        pause = min(self._pause, max(0.0, deadline - time.monotonic()))
+        pause = min(self._pause, max(0.0, deadline - self._parts.clock()))
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), pause)
-        return self._stop.is_set() or time.monotonic() >= deadline
+        return self._stop.is_set() or self._parts.clock() >= deadline
 
     async def _give_back(self) -> None:
         await self._settler.release(self._holdings.all())

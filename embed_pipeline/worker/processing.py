@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -84,7 +83,7 @@ class Processor:
         limit = asyncio.timeout(self._options.job_timeout.total_seconds())
         try:
             async with limit:
-                if time.monotonic() > send_by:
+                if self._parts.clock() > send_by:
                     texts = [item.text for item in items]
                     await self._wait_for_grant(first_tokens(texts, self._limits))
                 await self._embed(items)

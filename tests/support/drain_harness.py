@@ -1,6 +1,7 @@
 """Drains to test: the real engine, the real store with the server's own clock, a real provider."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from embed_pipeline.store.connection import Connection, fault_of, open_driver
 from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.testing.memory import FakeClock
 from embed_pipeline.worker.engine import Drain
+from embed_pipeline.worker.lease_keeper import Clock
 from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.outage import Say
 from embed_pipeline.worker.report import DrainReport
@@ -105,6 +107,7 @@ class DrainUnderTest(Neo4jUnderTest):
         profile: Profile = OPENAI,
         base_url: str | None = None,
         say: Say = lambda _: None,
+        clock: Clock = time.monotonic,
         **options: Any,
     ) -> AsyncGenerator[Drain]:
         embedder = OpenAIEmbedder(
@@ -139,6 +142,7 @@ class DrainUnderTest(Neo4jUnderTest):
             fault_of=fault_of,
             release_owner=self.admin.release_owner,
             price=self.price,
+            clock=clock,
         )
         try:
             yield Drain(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from embed_pipeline.domain.job import JobStatus, Lease, NewJob
 from embed_pipeline.domain.results import LoadedEntity
 from embed_pipeline.domain.text import LONGEST_TEXT, RECIPE, memento_text, render_for
 from embed_pipeline.embedding.mock import MockEmbedder
-from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
-from embed_pipeline.worker import intake as intake_module
+from embed_pipeline.testing.memory import FakeQueue, FakeRateLimiter
 from embed_pipeline.worker.intake import (
     LEASES_BETWEEN_LONG,
     LEASES_BETWEEN_SUSPECTS,
@@ -39,8 +37,8 @@ def queue() -> FakeQueue:
 
 
 @pytest.fixture
-def holdings() -> Holdings:
-    return Holdings()
+def holdings(queue: FakeQueue) -> Holdings:
+    return Holdings(queue.clock.monotonic)
 
 
 @pytest.fixture
@@ -80,6 +78,7 @@ def intake_on(
         embedder=WholeEmbedder(model=MODEL, dimensions=4),
         render=render_for(EntityShape()),
         recipe=RECIPE,
+        clock=queue.clock.monotonic,
     )
     return Intake(parts, options or DrainOptions(), Settler(queue, holdings, report), report)
 
@@ -129,11 +128,8 @@ async def test_a_busy_worker_lets_its_work_run_dry_for_a_suspect(
     "options", [{"linger": timedelta(hours=1)}, {"until_empty": False}], ids=["lingers", "stays"]
 )
 async def test_a_worker_that_waits_for_jobs_looks_once_per_pause(
-    intake: Intake, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    queue: FakeQueue, intake: Intake, options: dict[str, Any]
 ) -> None:
-    clock = FakeClock()
-    moved = SimpleNamespace(monotonic=lambda: clock().timestamp())
-    monkeypatch.setattr(intake_module, "time", moved)
     intake._options = DrainOptions(**options)
 
     looks = 0
@@ -141,17 +137,15 @@ async def test_a_worker_that_waits_for_jobs_looks_once_per_pause(
         while intake.may_take:
             await intake.take()
             looks += 1
-        clock.advance(intake._options.idle_pause)
+        queue.clock.advance(intake._options.idle_pause)
 
     assert looks == 30
 
 
 async def test_a_worker_looks_soon_after_work_and_slower_when_nothing_comes(
-    intake: Intake, monkeypatch: pytest.MonkeyPatch
+    queue: FakeQueue, intake: Intake
 ) -> None:
-    clock = FakeClock()
-    moved = SimpleNamespace(monotonic=lambda: clock().timestamp())
-    monkeypatch.setattr(intake_module, "time", moved)
+    clock = queue.clock
     intake._options = DrainOptions(linger=timedelta(hours=1))
 
     began, looks = clock(), list[float]()
@@ -221,10 +215,9 @@ def taken(batch: Batch) -> list[str]:
 
 
 async def test_m84_short_texts_go_before_long_ones_of_the_same_lease(
-    queue: FakeQueue, intake: Intake, monkeypatch: pytest.MonkeyPatch
+    queue: FakeQueue, intake: Intake
 ) -> None:
     # Time stands still: the next look is not due.
-    monkeypatch.setattr(intake_module, "time", SimpleNamespace(monotonic=lambda: 1.0))
     await given_texts(queue, **{f"long{n:02}": LONG for n in range(10)}, tiny="text")
 
     batches = [taken(await intake.take()) for _ in range(4)]

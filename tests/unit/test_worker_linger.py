@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from embed_pipeline.domain.results import LeaseBatch, RecoveredJob
 from embed_pipeline.domain.text import RECIPE, render_for
 from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
-from embed_pipeline.worker import chores as counting, chores as recovery, engine, intake, processing
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.report import DrainReport, Ending
@@ -31,13 +29,9 @@ OPTIONS = DrainOptions(idle_pause=PAUSE, linger=10 * MINUTE)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """What the worker takes for the time; the event loop keeps its own."""
-    clock = FakeClock()
-    moved = SimpleNamespace(monotonic=lambda: clock().timestamp())
-    for module in (counting, engine, intake, processing, recovery):
-        monkeypatch.setattr(module, "time", moved)
-    return clock
+def clock() -> FakeClock:
+    """The worker's clock; the event loop keeps its own."""
+    return FakeClock()
 
 
 @dataclass
@@ -110,6 +104,7 @@ def start(queue: WatchedQueue, clock: FakeClock) -> StartDrain:
             embedder=MockEmbedder(model=MODEL, dimensions=4),
             render=render_for(EntityShape()),
             recipe=RECIPE,
+            clock=clock.monotonic,
         )
         stop = asyncio.Event()
         drain = Drain(parts, owner="run-1", options=replace(OPTIONS, **options), stop=stop)

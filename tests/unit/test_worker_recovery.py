@@ -1,16 +1,16 @@
 """Recovery inside a drain: when it is due, how much it takes, and what it says."""
 
 import logging
+import time
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 
 import pytest
 
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.testing.memory import FakeQueue
-from embed_pipeline.worker import chores as recovery
 from embed_pipeline.worker.chores import JOBS_PER_RECOVERY, Recovery
+from embed_pipeline.worker.lease_keeper import Clock
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
 
@@ -41,18 +41,14 @@ class Expired(FakeQueue):
         return [EXPIRED] * min(limit, JOBS_PER_RECOVERY + 1)
 
 
-def in_a_drain(store: FakeQueue) -> tuple[Recovery, DrainReport]:
+def in_a_drain(store: FakeQueue, clock: Clock = time.monotonic) -> tuple[Recovery, DrainReport]:
     report = DrainReport(owner="run-2/b", model="m")
-    return Recovery(store, DrainOptions(recovery_interval=INTERVAL), report), report
+    return Recovery(store, DrainOptions(recovery_interval=INTERVAL), report, clock), report
 
 
-async def test_m26_m37_it_is_due_once_per_interval_and_not_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_m26_m37_it_is_due_once_per_interval_and_not_later() -> None:
     seconds = 0.0
-    monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=lambda: seconds))
-    store = FakeQueue()
-    under_test, _ = in_a_drain(store)
+    under_test, _ = in_a_drain(FakeQueue(), clock=lambda: seconds)
     await under_test.until_none_is_left()
     looked = []
 

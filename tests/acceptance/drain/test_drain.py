@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.embedding.tokens import prepare
 from embed_pipeline.testing.memory import FakeClock
-from embed_pipeline.worker import chores as recovery, intake, processing
+from embed_pipeline.worker import chores as recovery, processing
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import Ending
@@ -723,14 +722,15 @@ async def test_a_budget_is_kept(
 
 
 async def test_a_lingering_drain_embeds_what_comes_and_then_ends_with_nothing_held(
-    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+    queue: DrainUnderTest,
 ) -> None:
     hours = 0
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3_600 * hours)
-    monkeypatch.setattr(intake, "time", clock)
     await queue.given(3)
 
-    async with queue.drain(linger=timedelta(hours=1)) as drain:
+    def clock() -> float:
+        return time.monotonic() + 3_600 * hours
+
+    async with queue.drain(clock=clock, linger=timedelta(hours=1)) as drain:
         running = asyncio.create_task(drain.run())
         await until(lambda: drain.report.completed == 3)
         in_between = await queue.counted()

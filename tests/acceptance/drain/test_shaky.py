@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from embed_pipeline.domain.errors import CredentialsError
 from embed_pipeline.domain.job import JobFilter, Lease
 from embed_pipeline.domain.results import Beat
 from embed_pipeline.store.job_store import Neo4jJobStore
-from embed_pipeline.worker import engine, outage
+from embed_pipeline.worker import outage
 from embed_pipeline.worker.report import Ending
 from tests.support.drain_harness import DrainUnderTest, until
 from tests.support.openai_server import failure
@@ -378,11 +377,9 @@ async def test_a_watching_drain_outlives_heartbeats_that_fail(
 
 
 async def test_a_drain_whose_time_is_up_before_it_has_given_back_says_what_holds_it(
-    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+    queue: DrainUnderTest,
 ) -> None:
     late = 0
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late)
-    monkeypatch.setattr(engine, "time", clock)
     await queue.given(1)
     queue.provider.answer_with = lambda _: failure(
         429, "slow down", "rate_limit_exceeded", **{"retry-after": "600"}
@@ -394,7 +391,9 @@ async def test_a_drain_whose_time_is_up_before_it_has_given_back_says_what_holds
             late = 300
             return await queue.jobs.release(leases)
 
-    report = await queue.drained(store=Slow(queue.jobs), max_time=300 * SECOND)
+    report = await queue.drained(
+        store=Slow(queue.jobs), clock=lambda: time.monotonic() + late, max_time=300 * SECOND
+    )
 
     found = await queue.queue.limiter(queue.limits).peek()
     assert report.ending is Ending.BUDGET
