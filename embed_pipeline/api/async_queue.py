@@ -11,7 +11,6 @@ from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
-    from types import TracebackType
 
     from neo4j import AsyncDriver, AsyncManagedTransaction, AsyncTransaction
 
@@ -140,10 +139,5 @@ class AsyncQueue(Operations):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

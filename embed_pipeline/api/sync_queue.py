@@ -13,7 +13,6 @@ from embed_pipeline.operations.blocking import finish
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
     from datetime import timedelta
-    from types import TracebackType
 
     from neo4j import Driver, ManagedTransaction, Transaction
 
@@ -211,10 +210,5 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,7 +5,6 @@ read mode at its first write, whoever sent it.
 """
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar, cast
 
 from neo4j import READ_ACCESS, AsyncDriver, AsyncResult, AsyncSession
@@ -33,12 +32,7 @@ class _Driver:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._driver.close()
 
     async def verify_connectivity(self) -> None:
@@ -55,12 +49,7 @@ class _Session:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
     async def run(self, query: LiteralString, parameters: dict[str, Any]) -> AsyncResult:

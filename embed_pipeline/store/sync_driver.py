@@ -5,7 +5,6 @@ in an event loop of their own, which they may block, because nothing else runs i
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar, cast
 
 from neo4j import (
@@ -50,12 +49,7 @@ class _Session:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for session in self._open:
             session.close()
 

@@ -7,8 +7,11 @@ told to.
 """
 
 from embed_pipeline.embedding.mock import MockEmbedder
-from embed_pipeline.testing.memory import FakeClock, FakeEntity, FakeQueue, FakeRateLimiter
+from embed_pipeline.testing.clock import FakeClock
+from embed_pipeline.testing.limiter import FakeRateLimiter
+from embed_pipeline.testing.memory import FakeQueue
 from embed_pipeline.testing.queues import InMemoryAsyncQueue, InMemoryQueue
+from embed_pipeline.testing.state import FakeEntity
 
 __all__ = [
     "FakeClock",

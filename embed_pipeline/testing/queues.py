@@ -26,7 +26,9 @@ from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.domain.vector import Vector, mean_of, numbers_of
 from embed_pipeline.embedding.mock import MockEmbedder
 from embed_pipeline.embedding.tokens import piece_splitter
-from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
+from embed_pipeline.testing.clock import FakeClock
+from embed_pipeline.testing.limiter import FakeRateLimiter
+from embed_pipeline.testing.memory import FakeQueue
 
 if TYPE_CHECKING:
     import asyncio

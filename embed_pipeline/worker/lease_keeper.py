@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from datetime import timedelta
-from types import TracebackType
 from typing import Final, Self
 
 from embed_pipeline.domain.job import Lease
@@ -115,12 +114,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stop.set()
         await asyncio.to_thread(self._thread.join)
 

@@ -22,7 +22,7 @@ from embed_pipeline.embedding.tokens import piece_splitter
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Connection, fault_of, open_driver
 from embed_pipeline.store.queue import Queue, open_queue
-from embed_pipeline.testing.memory import FakeClock
+from embed_pipeline.testing.clock import FakeClock
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.lease_keeper import Clock
 from embed_pipeline.worker.options import DrainOptions, Parts

@@ -25,7 +25,9 @@ from embed_pipeline.store.limiter import Neo4jRateLimiter
 from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.store.scan import Neo4jReconciler
-from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
+from embed_pipeline.testing.clock import FakeClock
+from embed_pipeline.testing.limiter import FakeRateLimiter
+from embed_pipeline.testing.memory import FakeQueue
 
 MODEL = "test-model"
 DIMENSIONS = 4

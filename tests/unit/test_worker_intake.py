@@ -16,7 +16,8 @@ from embed_pipeline.domain.job import JobStatus, Lease, NewJob
 from embed_pipeline.domain.results import LoadedEntity
 from embed_pipeline.domain.text import LONGEST_TEXT, RECIPE, memento_text, render_for
 from embed_pipeline.embedding.mock import MockEmbedder
-from embed_pipeline.testing.memory import FakeQueue, FakeRateLimiter
+from embed_pipeline.testing.limiter import FakeRateLimiter
+from embed_pipeline.testing.memory import FakeQueue
 from embed_pipeline.worker.intake import (
     LEASES_BETWEEN_LONG,
     LEASES_BETWEEN_SUSPECTS,

@@ -15,7 +15,8 @@ from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.text import RECIPE, render_for
 from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.embedding.mock import MockEmbedder
-from embed_pipeline.testing.memory import FakeQueue, FakeRateLimiter
+from embed_pipeline.testing.limiter import FakeRateLimiter
+from embed_pipeline.testing.memory import FakeQueue
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.lease_keeper import Heartbeat, Holdings
 from embed_pipeline.worker.options import DrainOptions, Parts

@@ -15,7 +15,9 @@ from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.results import LeaseBatch, RecoveredJob
 from embed_pipeline.domain.text import RECIPE, render_for
 from embed_pipeline.embedding.mock import MockEmbedder
-from embed_pipeline.testing.memory import FakeClock, FakeQueue, FakeRateLimiter
+from embed_pipeline.testing.clock import FakeClock
+from embed_pipeline.testing.limiter import FakeRateLimiter
+from embed_pipeline.testing.memory import FakeQueue
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.report import DrainReport, Ending

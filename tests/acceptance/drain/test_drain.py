@@ -18,7 +18,7 @@ from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.embedding.tokens import prepare
-from embed_pipeline.testing.memory import FakeClock
+from embed_pipeline.testing.clock import FakeClock
 from embed_pipeline.worker import chores as recovery, processing
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.options import DrainOptions

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import PROBE_WORD, OutageError
 from embed_pipeline.store.queue import open_queue
-from embed_pipeline.testing.memory import FakeClock
+from embed_pipeline.testing.clock import FakeClock
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.support.drain_harness import DrainUnderTest, until
 from tests.support.openai_server import failure, vectors

@@ -7,7 +7,7 @@ from typing import Any, LiteralString
 
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import Lease, NewJob
-from embed_pipeline.testing.memory import FakeClock
+from embed_pipeline.testing.clock import FakeClock
 from tests.support.queue_harness import MODEL, Neo4jUnderTest
 
 RETENTION = timedelta(days=7)
