@@ -24,6 +24,7 @@ from embed_pipeline.cli.base import (
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.redact import printable
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.outlook import Outlook
@@ -144,7 +145,9 @@ def _outlook(queue: Queue, drain: Drain) -> Callable[[], Awaitable[Outlook]]:
     async def look() -> Outlook:
         counts = await queue.admin.counts()
         left = counts[JobStatus.PENDING] + counts[JobStatus.PROCESSING]
-        return Outlook(left, drain.waiting)
+        state = await queue.switch.state()
+        closed = printable(state.closed) if state.closed else None
+        return Outlook(left, drain.waiting, closed)
 
     return look
 

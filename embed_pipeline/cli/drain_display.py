@@ -89,6 +89,7 @@ class DrainDisplay:
             left=None if left is None else max(0, left - ended),
             seconds=now - self._started,
             wait=max(0.0, wait - (now - self._looked_at)) if wait else 0.0,
+            closed=self._outlook.closed,
         )
 
     @property
@@ -105,14 +106,14 @@ class DrainDisplay:
             await asyncio.sleep(LIVE_SECONDS)
 
     async def _print_lines(self) -> None:
-        last: tuple[int, int, int | None] | None = None
+        last: tuple[int, int, int | None, str | None] | None = None
         printed_at = time.monotonic()
         while True:
             await asyncio.sleep(PLAIN_SECONDS)
             await self._update()
             self._tell_new_errors()
             now = self.progress()
-            figures = (now.done, now.failed, now.left)
+            figures = (now.done, now.failed, now.left, now.closed)
             if figures != last or time.monotonic() - printed_at >= QUIET_SECONDS:
                 self.say(str(now))
                 last, printed_at = figures, time.monotonic()
@@ -135,6 +136,7 @@ class DrainDisplay:
 def _drawing(progress: Progress) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=1.0, completed=progress.share, width=24)
-    style = "yellow" if progress.wait >= 1 else ""
-    grid.add_row(bar, f"[{style}]{progress}[/]" if style else str(progress))
+    style = "yellow" if progress.wait >= 1 or progress.closed else ""
+    words = escape(str(progress))
+    grid.add_row(bar, f"[{style}]{words}[/]" if style else words)
     return grid

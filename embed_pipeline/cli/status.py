@@ -200,6 +200,11 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
     yield "Expired leases", f"{metrics.expired_leases}{expired}"
     if metrics.without_lock:
         yield "Without expiry", f"{metrics.without_lock} processing jobs; no worker left them so"
+    if metrics.unadopted:
+        yield (
+            "Edited by others",
+            f"{metrics.unadopted} jobs not yet put right; the next recovery, drain or scan does it",
+        )
     yield from _recovery(metrics, interval)
     rate = f"{metrics.throughput_per_minute:.1f} per minute"
     ended = f"{metrics.failed_in_window} failed, {metrics.cancelled_in_window} cancelled"
@@ -243,7 +248,7 @@ def _details(metrics: QueueMetrics, job_status: str) -> str:
 def breaker_in_words(breaker: Breaker, now: datetime) -> str:
     """The state of the breaker, since when and why."""
     if breaker.is_outage:
-        return f"{breaker.status.replace('_', '-')}: {breaker}"
+        return f"{breaker.status.replace('_', '-')}: {breaker.at(now)}"
     if breaker.status is BreakerStatus.HALF_OPEN:
         probe = "one job is being tried"
     elif breaker.probe_at is None or breaker.probe_at <= now:

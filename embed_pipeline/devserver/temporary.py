@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,8 @@ rm -rf "$2"
 The kernel closes a pipe however its holder ends. Without this a killed test run would leave a
 server of more than a gigabyte behind, each time.
 """
+PATIENCE: Final = timedelta(minutes=10)
+"""Longer than for a server that somebody waits for: a machine that runs tests may be very busy."""
 
 
 @contextmanager
@@ -60,7 +63,7 @@ def temporary_server(
     try:
         server.start(on_progress)
         with _ends_with_us(server):
-            server.wait_until_ready()
+            server.wait_until_ready(PATIENCE)
             yield server
     finally:
         server.stop()

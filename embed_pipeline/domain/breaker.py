@@ -55,18 +55,24 @@ class Breaker:
         return self.probe_at is None or now >= self.probe_at
 
     def __str__(self) -> str:
+        return self.at(None)
+
+    def at(self, now: datetime | None) -> str:
+        """What is the matter, in words; a try whose time has come is left to the next drain."""
         if self.status is BreakerStatus.CLOSED:
             return "breaker closed"
         if not self.is_outage:
             return f"breaker open: {self.reason}"
-        return f"provider down since {_at(self.since)}, {self.next_try}: {self.reason}"
+        is_due = now is not None and self.is_probe_due(now)
+        tried = "tried again by the next drain" if is_due else self.next_try
+        return f"provider down since {in_utc(self.since)}, {tried}: {self.reason}"
 
     @property
     def next_try(self) -> str:
         """When the provider is asked again, in words."""
         if self.status is BreakerStatus.HALF_OPEN:
             return "being tried now"
-        return f"next try at {_at(self.probe_at)}"
+        return f"next try at {in_utc(self.probe_at)}"
 
 
 def pause_after(failures: int, *, is_outage: bool = False) -> timedelta:
@@ -108,5 +114,6 @@ def allowed_jobs(breaker: Breaker, now: datetime, limit: int) -> int:
     return min(1, limit) if is_job_tried else 0
 
 
-def _at(moment: datetime | None) -> str:
+def in_utc(moment: datetime | None) -> str:
+    """A moment as the messages about a queue write it."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "an unknown time"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from embed_pipeline.domain.breaker import Breaker
+from embed_pipeline.domain.breaker import Breaker, BreakerStatus, in_utc
 from embed_pipeline.domain.budget import BudgetUse
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.holds import Hold
@@ -48,6 +48,13 @@ class QueueState:
     is_paused: bool = False
     paused_by: str | None = None
     paused_since: datetime | None = None
+
+    @property
+    def closed(self) -> str | None:
+        """Why nobody gets a job, in words; None where everybody does."""
+        if self.is_paused:
+            return f"the queue is paused since {in_utc(self.paused_since)} by {self.paused_by}"
+        return None if self.breaker.status is BreakerStatus.CLOSED else str(self.breaker)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ class Outlook:
 
     left: int | None = None
     wait: float = 0.0
+    closed: str | None = None
+    """Why nobody gets a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Progress:
     left: int | None
     seconds: float
     wait: float = 0.0
+    closed: str | None = None
 
     @property
     def rate(self) -> float:
@@ -52,6 +55,8 @@ class Progress:
             parts.append(f"{self.failed} failed")
         if self.wait >= 1:
             parts.append(f"rate limit: next request in {self.wait:.0f} s")
+        if self.closed:
+            parts.append(self.closed)
         return " · ".join(parts)
 
 

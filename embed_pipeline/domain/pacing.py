@@ -1,11 +1,11 @@
 """Whether another drain is wanted; and if not, why not."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import ceil
 from typing import Final
 
-from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.breaker import BreakerStatus, in_utc
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.rate_window import Grant
@@ -106,7 +106,7 @@ def _wanted(backlog: Backlog, most: int) -> int:
 def _closed(backlog: Backlog) -> str | None:
     state = backlog.state
     if state.is_paused:
-        return f"the queue is paused since {_at(state.paused_since)} by {state.paused_by}"
+        return state.closed
     breaker = state.breaker
     if breaker.status is BreakerStatus.CLOSED or breaker.is_probe_due(backlog.at):
         return None
@@ -115,8 +115,8 @@ def _closed(backlog: Backlog) -> str | None:
     if breaker.status is BreakerStatus.HALF_OPEN:
         trial = "one job is being tried"
     else:
-        trial = f"one job may be tried at {_at(breaker.probe_at)}"
-    return f"breaker open since {_at(breaker.since)}: {breaker.reason}; {trial}"
+        trial = f"one job may be tried at {in_utc(breaker.probe_at)}"
+    return f"breaker open since {in_utc(breaker.since)}: {breaker.reason}; {trial}"
 
 
 def _nothing_due(backlog: Backlog, model: str) -> str:
@@ -124,12 +124,8 @@ def _nothing_due(backlog: Backlog, model: str) -> str:
         in_work = f"nothing waits, {backlog.processing} in work"
         return in_work if backlog.processing else "the queue is empty"
     if backlog.next_due is not None:
-        return f"nothing due before {_at(backlog.next_due)} ({backlog.pending} pending)"
+        return f"nothing due before {in_utc(backlog.next_due)} ({backlog.pending} pending)"
     return f"no pending job is for the model {model} ({backlog.pending} pending for others)"
-
-
-def _at(moment: datetime | None) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "an unknown time"
 
 
 def _seconds(duration: timedelta) -> str:

@@ -1,5 +1,8 @@
 """OpenAI, and every server that speaks its protocol."""
 
+import os
+import socket
+import ssl
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
@@ -169,7 +172,7 @@ def classify(error: openai.APIError, said: str) -> EmbeddingError:
         error: what the client raised.
         said: its message, as it may be shown.
     """
-    message = f"{type(error).__name__}: {said}"
+    message = f"{type(error).__name__}: {said}{_why_unreachable(error)}"
     match error:
         # First: OpenAI reports most of them as 429, which otherwise means to wait.
         case openai.APIStatusError() if OUT_OF_MONEY & {str(error.code), str(error.type)}:
@@ -196,6 +199,33 @@ def classify(error: openai.APIError, said: str) -> EmbeddingError:
             return PermanentError(message)
         case _:
             return TransientError(message)
+
+
+def _why_unreachable(error: openai.APIError) -> str:
+    """Where the connection was to lead, and what the system says; the client says neither."""
+    if not isinstance(error, openai.APIConnectionError):
+        return ""
+    chain: BaseException | None = error
+    reason = None
+    while chain is not None:
+        if isinstance(chain, OSError):
+            reason = _of_the_system(chain) or reason
+        chain = chain.__cause__ or chain.__context__
+    # Host and port only: an address may hold a password.
+    address = error.request.url.netloc.decode("ascii", "replace")
+    return f" {reason}: {address}" if reason else ""
+
+
+def _of_the_system(error: OSError) -> str | None:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"certificate refused, {error.verify_message}"
+        case ssl.SSLError():
+            return f"no TLS, {error.reason}"
+        case socket.gaierror():
+            return error.strerror
+        case _:
+            return os.strerror(error.errno) if error.errno else None
 
 
 def _message_of(error: openai.APIError) -> str:

@@ -117,9 +117,14 @@ async def _examine_schema(driver: Driver, settings: Settings) -> AsyncIterator[F
                 yield finding
         yield await _examine_arrival(driver, settings)
         yield await _examine_limiter(driver, settings)
-        breaker = (await wiring.queue_on(driver, settings).switch.state()).breaker
+        metrics = await wiring.queue_on(driver, settings).metrics.read()
+        breaker = metrics.state.breaker
         if breaker.status is not BreakerStatus.CLOSED:
-            yield Finding("Queue", Mark.WARNING, str(breaker), _remedy(breaker))
+            yield Finding("Queue", Mark.WARNING, breaker.at(metrics.at), _remedy(breaker))
+        if metrics.unadopted:
+            said = f"{metrics.unadopted} that another program wrote or edited, not yet put right"
+            remedy = "The next recovery or scan does it, embed-pipeline reconcile at once."
+            yield Finding("Jobs", Mark.WARNING, said, remedy)
 
 
 def _remedy(breaker: Breaker) -> str:

@@ -129,6 +129,28 @@ def test_progress_invents_nothing_it_does_not_know() -> None:
 
 
 @pytest.mark.parametrize("is_live", [True, False])
+async def test_m72_who_watches_a_drain_sees_why_it_gets_no_job(
+    is_live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_display, "PLAIN_SECONDS", 0.01)
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=is_live, highlight=False, width=150)
+    down = Breaker(BreakerStatus.OPEN, "[503]", since=NOW, probe_at=NOW + MINUTE, is_outage=True)
+
+    async def look() -> Outlook:
+        return Outlook(left=3, closed=QueueState(down).closed)
+
+    async with DrainDisplay(console, DrainReport("o", "m"), look, is_live=is_live):
+        await asyncio.sleep(0.1)
+
+    assert (
+        "0 done · 3 left · provider down since 2026-01-02 03:04:05 UTC, next try at "
+        "2026-01-02 03:05:05 UTC: [503]"
+    ) in screen.getvalue()
+    assert QueueState(Breaker()).closed is None
+
+
+@pytest.mark.parametrize("is_live", [True, False])
 async def test_control_characters_are_for_terminals_only(
     is_live: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +260,25 @@ def test_m72_status_says_that_the_provider_is_down() -> None:
 
     down, then = "2026-01-02 02:59:05 UTC", "2026-01-02 03:04:45 UTC"
     assert rows["Breaker"] == f"open: provider down since {down}, next try at {then}: 503"
+
+
+def test_m72_a_try_that_is_due_is_no_time_in_the_past() -> None:
+    down = Breaker(BreakerStatus.OPEN, "503", since=NOW - MINUTE, probe_at=NOW, is_outage=True)
+
+    rows = dict(status_rows(reading(QueueState(down)), MINUTE))
+
+    assert rows["Breaker"] == (
+        "open: provider down since 2026-01-02 03:03:05 UTC, tried again by the next drain: 503"
+    )
+
+
+def test_status_says_how_many_jobs_others_have_edited() -> None:
+    metrics = reading(QueueState(Breaker()))
+
+    rows = dict(status_rows(replace(metrics, unadopted=3), MINUTE))
+
+    assert "Edited by others" not in dict(status_rows(metrics, MINUTE))
+    assert rows["Edited by others"].startswith("3 jobs not yet put right")
 
 
 def test_status_says_since_when_and_why_nothing_is_given_out() -> None:

@@ -132,14 +132,19 @@ def closed_port() -> int:
         return listener.getsockname()[1]
 
 
-KINDS: dict[str, tuple[Callable[..., Any] | None, Callable[[int], str] | None]] = {
-    "503": (down, None),
-    "html_with_200": (garbage, None),
-    "hanging": (hanging, None),
-    "connection_refused": (None, lambda _: f"http://127.0.0.1:{closed_port()}/v1"),
+KINDS: dict[str, tuple[Callable[..., Any] | None, Callable[[int], str] | None, str]] = {
+    "503": (down, None, "overloaded"),
+    "html_with_200": (garbage, None, "the provider's answer is unreadable"),
+    "hanging": (hanging, None, "longer than 2 s"),
+    "connection_refused": (
+        None,
+        lambda _: f"http://127.0.0.1:{closed_port()}/v1",
+        "Connection refused: 127.0.0.1:",
+    ),
     # It speaks no TLS at this port.
-    "tls_failure": (None, lambda port: f"https://127.0.0.1:{port}/v1"),
-    "dns_failure": (None, lambda _: "https://no-such-host.invalid/v1"),
+    "tls_failure": (None, lambda port: f"https://127.0.0.1:{port}/v1", "no TLS, WRONG_VERSION"),
+    # The system's own words differ; without any there would be no address either.
+    "dns_failure": (None, lambda _: "https://no-such-host.invalid/v1", ": no-such-host.invalid"),
 }
 
 
@@ -147,7 +152,7 @@ KINDS: dict[str, tuple[Callable[..., Any] | None, Callable[[int], str] | None]] 
 async def test_m72_whatever_the_way_of_being_down_no_job_pays(
     queue: DrainUnderTest, moved: MovedTime, kind: str
 ) -> None:
-    answer, address = KINDS[kind]
+    answer, address, said = KINDS[kind]
     await queue.given(3)
     queue.provider.answer_with = answer
     elsewhere = address(queue.provider.port) if address else None
@@ -164,6 +169,9 @@ async def test_m72_whatever_the_way_of_being_down_no_job_pays(
     assert report.ending is Ending.OUTAGE
     assert (counted, attempts) == ({"pending": 3}, {0: 3})
     assert job.error is not None
+    assert said in job.error
+    assert breaker.reason is not None
+    assert said in breaker.reason or kind == "hanging"
     assert (breaker.status, breaker.is_outage) == (BreakerStatus.OPEN, True)
     assert report.fault is not None
     assert f"provider down since {breaker.since:%Y-%m-%d %H:%M:%S} UTC, next try at" in report.fault

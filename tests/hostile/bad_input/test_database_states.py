@@ -124,6 +124,17 @@ async def test_m72_doctor_says_since_when_the_provider_is_down(
     assert "provider down since 20" in found.detail
 
 
+async def test_m76_doctor_counts_jobs_that_others_have_edited(
+    breakable: Neo4jUnderTest, settings: Settings
+) -> None:
+    await breakable.run("CREATE (:EmbedJob {id: 'x', entity_uid: 'x', status: 'pending'})")
+
+    findings = [finding async for finding in doctor.examine(settings, ask_provider=False)]
+
+    [found] = [finding for finding in findings if finding.subject == "Jobs"]
+    assert (found.mark, found.detail[:2]) == (doctor.Mark.WARNING, "1 ")
+
+
 async def until_populated(queue: Neo4jUnderTest) -> None:
     async with asyncio.timeout(300):
         while await queue.run(POPULATING):  # noqa: ASYNC110 - the server has no event

@@ -1,16 +1,19 @@
 """Hurts the queue in every way it claims to survive, and judges what is left.
 
-``python -m tests.proof.chaos --seeds 1,2`` runs 10,000 jobs per seed, with ``--small`` 500.
+``python -m tests.proof.chaos --seeds 1,2`` runs 10,000 jobs per seed, with ``--small`` 500, and
+with ``--at-once 2`` two seeds side by side.
 ``--mutant NAME`` takes a guard out first and must end with violations; ``--mutants`` tries all of
 them.
 """
 
 import argparse
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.proof.chaos.checker import check
@@ -33,7 +36,9 @@ def main() -> int:
         say(f"mutants that nobody noticed: {', '.join(unseen) or 'none'}")
         return 1 if unseen else 0
     if len(arguments.seeds) > 1:
-        return max(_in_own_process(*size, "--seeds", str(seed)) for seed in arguments.seeds)
+        with ThreadPoolExecutor(arguments.at_once) as pool:
+            runs = [["--seeds", str(seed)] for seed in arguments.seeds]
+            return max(pool.map(lambda run: _in_own_process(*size, *run), runs))
     [seed] = arguments.seeds
     return 1 if _run(seed, is_small=arguments.small, mutant=arguments.mutant) else 0
 
@@ -41,6 +46,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.chaos", description=__doc__)
     parser.add_argument("--seeds", "--seed", type=_numbers, default=[1])
+    parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--mutant", choices=list(MUTANTS))
     parser.add_argument("--mutants", action="store_true")
@@ -63,10 +69,10 @@ def _run(seed: int, *, is_small: bool, mutant: str | None) -> int:
     say(f"seed {seed}{', mutant ' + mutant if mutant else ''}: history in {folder}")
     ended = asyncio.run(run(SMALL if is_small else FULL, seed=seed, folder=folder, mutant=mutant))
     found = check(ended.evidence)
-    for line in violations(found):
-        say(line)
-    for line in figures(ended.evidence, found, wall=ended.wall, provider=ended.provider):
-        say(line)
+    result = figures(ended.evidence, found, wall=ended.wall, provider=ended.provider)
+    # At once, so that runs side by side do not mix their lines.
+    load = f"load of the last 15 minutes: {os.getloadavg()[2]:.0f} on {os.cpu_count()} cores"
+    say("\n".join([f"seed {seed} has ended", *violations(found), *result, load]))
     count = sum(map(len, found.values()))
     if count == 0:
         shutil.rmtree(folder)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from embed_pipeline.devserver import temporary
 from embed_pipeline.devserver.neo4j_server import Neo4jServer
 from embed_pipeline.domain.breaker import BreakerStatus
 from tests.proof.chaos.drain import KILL_AT_WRITE, STOP_AT_WRITE
@@ -170,7 +171,7 @@ class Injector:
         os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(2 * step.long)
         await asyncio.to_thread(self.server.start)
-        await asyncio.to_thread(self.server.wait_until_ready)
+        await asyncio.to_thread(self.server.wait_until_ready, temporary.PATIENCE)
         self.log("server", state="up")
 
     async def _take_the_provider_down(self, seconds: float) -> None:

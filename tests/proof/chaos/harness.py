@@ -15,7 +15,6 @@ from typing import Any, Final
 from embed_pipeline.devserver.config import Memory
 from embed_pipeline.devserver.neo4j_server import Neo4jServer
 from embed_pipeline.devserver.temporary import temporary_server
-from embed_pipeline.domain.breaker import PROBE_LASTS
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.operations import wiring
@@ -45,8 +44,9 @@ AHEAD: Final = 100
 ENOUGH: Final = 400
 SHORT: Final = 20
 """Pending jobs above which nothing is made, and below which something is, whatever the plan."""
-STUCK_AFTER: Final = PROBE_LASTS + timedelta(minutes=1)
-"""A drain that is killed while it asks whether the provider is back makes all others wait."""
+STUCK_AFTER: Final = timedelta(minutes=3)
+"""Without any change. A drain that dies while it asks for the provider makes all others wait, and
+so does a machine with other work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,11 @@ JOB_TIMEOUT: Final = timedelta(seconds=25)
 """Longer than any pause: who wakes up after his lease must find out by himself."""
 RETRY: Final = RetryPolicy(base=timedelta(milliseconds=500), cap=timedelta(seconds=4))
 """Shorter pauses than in production, or the run would wait for most of its time."""
+FIRST_PAUSE_OF_OUTAGE: Final = timedelta(seconds=2)
+LONGEST_PAUSE_OF_OUTAGE: Final = timedelta(seconds=16)
+PROBE_LASTS: Final = JOB_TIMEOUT + timedelta(seconds=5)
+"""Until others may ask for the provider, if whoever was to do it is dead. All three are as much
+shorter than in production as the lease is."""
 
 
 class Fault(StrEnum):

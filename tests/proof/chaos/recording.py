@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from embed_pipeline.domain import breaker
 from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob
 from embed_pipeline.domain.results import (
     Completion,
@@ -18,7 +19,12 @@ from embed_pipeline.domain.results import (
 )
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings
-from embed_pipeline.store import adopt as adopting, queue_admin, recover as recovering
+from embed_pipeline.store import (
+    adopt as adopting,
+    lease as leasing,
+    queue_admin,
+    recover as recovering,
+)
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.cypher import entity as cypher_entity, purge as cypher_purge
@@ -29,7 +35,12 @@ from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.records import Properties
 from tests.proof.chaos.history import ANSWER, ASK, ERROR, Log
 from tests.proof.chaos.patching import patch
-from tests.proof.chaos.plan import RETRY
+from tests.proof.chaos.plan import (
+    FIRST_PAUSE_OF_OUTAGE,
+    LONGEST_PAUSE_OF_OUTAGE,
+    PROBE_LASTS,
+    RETRY,
+)
 
 Result = TypeVar("Result")
 
@@ -156,6 +167,7 @@ def record_everything(log: Log, traps: Traps) -> None:
     and not from what somebody was told.
     """
     recoveries: dict[str, dict[str, int]] = {}
+    _hurry()
     _audit()
     _note_recoveries(recoveries, log)
     _note_given_back(log)
@@ -172,6 +184,12 @@ def record_everything(log: Log, traps: Traps) -> None:
 
     wiring.queue_config = impatient
     wiring.queue_on = recorded
+
+
+def _hurry() -> None:
+    patch(breaker, "FIRST_PAUSE_OF_OUTAGE", lambda _: FIRST_PAUSE_OF_OUTAGE)
+    patch(breaker, "LONGEST_PAUSE_OF_OUTAGE", lambda _: LONGEST_PAUSE_OF_OUTAGE)
+    patch(leasing, "PROBE_LASTS", lambda _: PROBE_LASTS)
 
 
 def _audit() -> None:
