@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from embed_pipeline.devserver.ports import free_port
 from embed_pipeline.domain.errors import (
     CriticalError,
     EmbeddingError,
@@ -59,6 +60,27 @@ async def test_openai_embeds_all_texts_in_one_request_in_their_order(
     [request] = server.requests
     assert request["input"] == ["a", "b", "c"]
     assert request["encoding_format"] == "base64"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://user:secret-0815@127.0.0.1:{port}", "Connection refused: 127.0.0.1:{port}"),
+        ("https://127.0.0.1:{server}", "no TLS, WRONG_VERSION_NUMBER: 127.0.0.1:{server}"),
+    ],
+)
+async def test_an_address_without_a_provider_is_named_with_what_the_system_says(
+    server: OpenAIServer, address: str, said: str
+) -> None:
+    ports = {"port": free_port(), "server": server.port}
+    embedder = OpenAIEmbedder(
+        model="m", dimensions=4, api_key=KEY, base_url=address.format(**ports)
+    )
+
+    with pytest.raises(TransientError) as refused:
+        await embedder.embed([embedder.prepare("a")])
+
+    assert str(refused.value) == f"APIConnectionError: Connection error. {said.format(**ports)}"
 
 
 SPENT = (
