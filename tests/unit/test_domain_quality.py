@@ -14,6 +14,7 @@ import pytest
 from embed_pipeline.domain.checks import Severity
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.quality import (
+    FALL,
     PAIRS,
     Auc,
     Edge,
@@ -43,12 +44,12 @@ def graph() -> tuple[list[str], list[Edge], list[Edge]]:
     place = {entity["name"]: number for number, entity in enumerate(known["entities"])}
     every = [Edge(place[r["from"]], place[r["to"]], "RELATES_TO") for r in known["relations"]]
     dice, joined = random.Random(7), {frozenset((edge.start, edge.end)) for edge in every}
-    edges, apart = dice.sample(every, PAIRS), []
-    while len(apart) < PAIRS:
-        pair = Edge(dice.choice(edges).start, dice.choice(edges).end)
+    apart: list[Edge] = []
+    while len(apart) < len(every):
+        pair = Edge(dice.choice(every).start, dice.choice(every).end)
         if pair.start != pair.end and frozenset((pair.start, pair.end)) not in joined:
             apart.append(pair)
-    return texts, edges, apart
+    return texts, every, apart
 
 
 @cache
@@ -58,11 +59,20 @@ def embedded() -> Any:
     return np.array([numbers_of(v) for v in asyncio.run(model.embed(prepared)).vectors])
 
 
-def quality_of(vectors: Any, *, earlier: tuple[float, ...] = (0.85, 0.84, 0.85)) -> Quality:
+def quality_of(vectors: Any, *, has_earlier: bool = True) -> Quality:
+    """What the check measures, after days on which the vectors were sound."""
     texts, edges, apart = graph()
     hashes = [str(number) for number in range(len(texts))]
     found = measure("m", Sample(vectors.tolist(), hashes, texts, edges, apart))
-    return replace(found, earlier=earlier)
+    return replace(found, earlier=(usual(),) * 3 if has_earlier else ())
+
+
+@cache
+def usual() -> float:
+    """The AUC of the vectors as they were made."""
+    auc = quality_of(embedded(), has_earlier=False).auc
+    assert auc is not None
+    return auc.value
 
 
 def some(share: float) -> Any:
@@ -107,9 +117,9 @@ def test_m111_good_vectors_follow_the_graph_with_an_interval_and_a_value_per_typ
     quality = quality_of(embedded())
 
     assert quality.auc is not None
-    assert quality.auc.value == pytest.approx(0.85, abs=0.03)
+    assert quality.auc.value == pytest.approx(0.833, abs=0.01)
     assert quality.auc.low < quality.auc.value < quality.auc.high
-    assert quality.auc.high - quality.auc.low == pytest.approx(0.053, abs=0.01)
+    assert quality.auc.high - quality.auc.low == pytest.approx(0.05, abs=0.01)
     assert quality.types == {"RELATES_TO": quality.auc}
     assert (quality.odd_lengths, quality.duplicates) == (0, 0)
     assert quality.hub < 0.1
@@ -132,19 +142,25 @@ def test_m112_damage_turns_the_check_red(damage: Any, most: float) -> None:
     assert quality.auc is not None
     assert quality.auc.value < most
     assert (verdict.passed, verdict.severity) == (False, Severity.WARN)
-    assert "it was 0.850 before" in verdict.message
+    assert f"it was {usual():.3f} before" in verdict.message
 
 
-def test_m112_noise_of_a_half_does_not() -> None:
-    quality = quality_of(noise_of(0.5, embedded().copy()))
+@pytest.mark.parametrize("seed", range(5))
+def test_m112_noise_of_a_half_does_not(seed: int) -> None:
+    """Of 40 seeds the lowest is 0.797 and the mean 0.808, with a deviation of 0.006; the check
+    turns red below 0.783."""
+    CHANCE.bit_generator.state = np.random.default_rng(seed).bit_generator.state
 
-    assert quality.auc is not None
-    assert quality.auc.value > 0.8
-    assert follows_the_graph(quality).passed
+    half, whole = (quality_of(noise_of(share, embedded().copy())) for share in (0.5, 1.0))
+
+    assert half.auc is not None
+    assert half.auc.value > usual() - FALL
+    assert follows_the_graph(half).passed
+    assert follows_the_graph(whole).passed is False
 
 
 def test_m112_vectors_without_any_meaning_are_an_error() -> None:
-    verdict = follows_the_graph(quality_of(CHANCE.normal(size=embedded().shape), earlier=()))
+    verdict = follows_the_graph(quality_of(CHANCE.normal(size=embedded().shape), has_earlier=False))
 
     assert (verdict.passed, verdict.severity) == (False, Severity.ERROR)
     assert "reconcile --force" in verdict.message
@@ -167,7 +183,7 @@ def test_m113_edges_that_mean_nothing_are_no_signal_and_block_nothing() -> None:
 def test_m114_lengths_duplicates_hubs_and_drift_are_seen() -> None:
     usual = quality_of(embedded())
     lengths = quality_of(quarter_of_another_length(embedded().copy()))
-    constant = quality_of(constant_third(embedded().copy()), earlier=())
+    constant = quality_of(constant_third(embedded().copy()), has_earlier=False)
 
     said = [
         follows_the_graph(quality).message
