@@ -65,7 +65,8 @@ def plan_rows(made: Plan, before: Planned | None) -> Iterator[tuple[str, str]]:
     yield "Entities", str(made.entities)
     for kind, number in made.kinds.items():
         yield f"  {kind.replace('_', ' ')}", str(number)
-    yield "To be embedded", f"{made.texts:,} texts, {made.tokens:,} tokens"
+    in_pieces = f" in {made.pieces:,} pieces" if made.pieces != made.texts else ""
+    yield "To be embedded", f"{made.texts:,} texts{in_pieces}, {made.tokens:,} tokens"
     yield "Requests", f"{made.requests:,}"
     yield "Cost", made.cost
     yield "Time", "nothing limits it" if made.time is None else f"at least {age(made.time)}"

@@ -51,6 +51,7 @@ def of_plan(plan: Plan, before: Planned | None) -> dict[str, Any]:
         "entities": plan.entities,
         **{f"to_embed_{kind}": number for kind, number in plan.kinds.items()},
         "planned_texts": plan.texts,
+        "planned_pieces": plan.pieces,
         "planned_tokens": plan.tokens,
         "planned_requests": plan.requests,
         "assumptions": "; ".join(plan.assumptions),

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from embed_pipeline.domain.contents import Contents
+from embed_pipeline.domain.embedding import TextSize
 from embed_pipeline.domain.keys import KeyValue, Unfit
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 
@@ -70,8 +71,8 @@ class ReconcilePage:
     """Enqueued, or on a dry run to be enqueued, because somebody wants them embedded again."""
     wanted: Mapping[Coverage, int] = field(default_factory=dict)
     """To be embedded, for whatever reason."""
-    tokens: tuple[int, ...] = ()
-    """Of each text that is to be embedded; zeros where nobody counts them."""
+    sizes: tuple[TextSize, ...] = ()
+    """Of each text that is to be embedded; empty ones where nobody counts them."""
     enqueued: Mapping[EnqueueOutcome, int] = field(default_factory=dict)
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
     in_pieces: int = 0
@@ -110,7 +111,6 @@ class CoverageReport:
     entities: int = 0
     counts: Mapping[Coverage, int] = field(default_factory=lambda: dict.fromkeys(Coverage, 0))
     waiting: int = 0
-    """Not current, but with a job that is pending or processing."""
     orphaned: int = 0
     """Vectors on entities that are no longer current."""
     in_pieces: int = 0

@@ -1,8 +1,8 @@
 """What goes to a provider and what comes back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from embed_pipeline.domain.holds import Allowance
 from embed_pipeline.domain.vector import BYTES_PER_NUMBER, Vector, mean_of
@@ -53,6 +53,36 @@ class PreparedText:
     def weights(self) -> list[int]:
         """The weight of each input's vector in that of the text."""
         return [piece.tokens for piece in self.inputs]
+
+
+class PieceSize(NamedTuple):
+    """What a piece of a text takes of a request, and the hash by which its vector is found."""
+
+    text_hash: str
+    tokens: int
+    characters: int
+
+
+class TextSize(NamedTuple):
+    """What a text takes of a request; nothing if there is nothing in it to embed."""
+
+    tokens: int = 0
+    inputs: int = 0
+    characters: int = 0
+    pieces: tuple[PieceSize, ...] = ()
+    """Where they are nodes, and one that the graph has is not sent."""
+
+    def without(self, known: Collection[str]) -> "TextSize":
+        """The same without the pieces of these hashes."""
+        left = tuple(piece for piece in self.pieces if piece.text_hash not in known)
+        if len(left) == len(self.pieces):
+            return self
+        return TextSize(
+            sum(piece.tokens for piece in left),
+            len(left),
+            sum(piece.characters for piece in left),
+            left,
+        )
 
 
 def inputs_of(texts: Iterable[PreparedText]) -> list[PreparedText]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from embed_pipeline.domain.budget import Period, Unit
-from embed_pipeline.domain.embedding import RequestLimits
+from embed_pipeline.domain.embedding import RequestLimits, TextSize
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.rate_window import RateLimits
 
@@ -21,27 +21,37 @@ class Packing:
     requests: int = 0
     texts: int = 0
     tokens: int = 0
+    pieces: int = 0
+    """Inputs of requests: more than texts where some are in pieces."""
     _inputs: int = 0
     _tokens: int = 0
+    _characters: int = 0
 
-    def add(self, sizes: Iterable[int]) -> None:
-        """Count texts of so many tokens each; one without any is not sent."""
+    def add(self, sizes: Iterable[TextSize]) -> None:
+        """Count texts of these sizes; one without any inputs is not sent."""
+        most = self.limits
         for size in sizes:
-            if size == 0:
+            if size.inputs == 0:
                 continue
-            pieces = -(-size // self.limits.tokens_per_input)
             is_full = (
-                self._inputs + pieces > self.limits.inputs
-                or self._tokens + size > self.limits.tokens
+                self._inputs + size.inputs > most.inputs
+                or self._tokens + size.tokens > most.tokens
+                or self._characters + size.characters > most.characters
             )
             if self._inputs == 0 or is_full:
                 # One that is too much for a request takes several.
-                self.requests += max(1, -(-size // self.limits.tokens))
-                self._inputs = self._tokens = 0
-            self._inputs += pieces
-            self._tokens += size
+                self.requests += max(
+                    -(-size.inputs // most.inputs),
+                    -(-size.tokens // most.tokens),
+                    -(-size.characters // most.characters),
+                )
+                self._inputs = self._tokens = self._characters = 0
+            self._inputs += size.inputs
+            self._tokens += size.tokens
+            self._characters += size.characters
             self.texts += 1
-            self.tokens += size
+            self.tokens += size.tokens
+            self.pieces += size.inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,8 @@ class Plan:
     time: timedelta | None
     """At today's limits; None where nothing is limited."""
     assumptions: tuple[str, ...] = ()
+    pieces: int = 0
+    """What is sent for the texts: more than they are, where some are in pieces."""
 
     @property
     def usd(self) -> float | None:

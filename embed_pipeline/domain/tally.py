@@ -13,6 +13,7 @@ from embed_pipeline.domain.coverage import (
     CoverageKey,
     ReconcilePage,
 )
+from embed_pipeline.domain.embedding import TextSize
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.judging import EntityReading
 from embed_pipeline.domain.keys import KeyValue, Unfit
@@ -33,7 +34,7 @@ class Tally:
     waiting: int = 0
     forced: int = 0
     wanted: Counter[Coverage] = field(default_factory=Counter)
-    tokens: list[int] = field(default_factory=list)
+    sizes: list[TextSize] = field(default_factory=list)
     in_pieces: int = 0
     pieces: int = 0
     oversized: int = 0
@@ -58,10 +59,10 @@ class Tally:
         if reading.is_cut:
             self._name(reading.uid)
 
-    def add_wanted(self, found: Coverage, tokens: int) -> None:
+    def add_wanted(self, found: Coverage, size: TextSize) -> None:
         """Count one that is to be embedded."""
         self.wanted[found] += 1
-        self.tokens.append(tokens)
+        self.sizes.append(size)
 
     def add_unfit(self, reason: Unfit, number: int, examples: Iterable[str]) -> None:
         """Count entities that cannot be embedded, of which only the reason is known."""
@@ -104,7 +105,7 @@ class Tally:
             cleared=cleared,
             forced=self.forced,
             wanted=dict(self.wanted),
-            tokens=tuple(self.tokens),
+            sizes=tuple(self.sizes),
             enqueued=enqueued,
             rows=dict(self.rows),
             in_pieces=self.in_pieces,

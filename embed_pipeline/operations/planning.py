@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embed_pipeline.domain.budget import Unit
 from embed_pipeline.domain.coverage import Coverage
-from embed_pipeline.domain.embedding import RequestLimits
+from embed_pipeline.domain.embedding import PieceSize, RequestLimits, TextSize
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.plan import Pace, Packing, Plan
 from embed_pipeline.domain.text import render_for
 from embed_pipeline.operations import wiring
 from embed_pipeline.store.load import ANY_LENGTH, read_entities
+from embed_pipeline.store.pieces import known_pieces
 from embed_pipeline.store.scan import PAGE, Neo4jReconciler
+from embed_pipeline.worker.batching import piece_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,22 +27,31 @@ if TYPE_CHECKING:
     from embed_pipeline.store.queue import Queue
 
 AT_MOST: Final = "entities that share a text are counted each; a text that has a vector is not sent"
+PIECES: Final = "pieces that the graph has are not counted; those that texts share are counted each"
 NO_RETRIES: Final = "nothing fails and nothing changes meanwhile"
 ESTIMATED: Final = (
     "tokens are counted as OpenAI's models do; another server may count otherwise and charge so"
 )
 
 
-def token_counter(settings: Settings) -> Callable[[Mapping[str, Any]], int]:
-    """Count the tokens of an entity's text as the worker sends it."""
-    from embed_pipeline.embedding.tokens import prepare
+def text_measure(settings: Settings) -> Callable[[Mapping[str, Any]], TextSize]:
+    """Split an entity's text as the worker does, and say what is sent of it."""
+    from embed_pipeline.embedding.tokens import piece_splitter, prepare
 
-    render = render_for(settings.entity_shape)
-    most = request_limits(settings).tokens_per_input
+    shape, most = settings.entity_shape, request_limits(settings).tokens_per_input
+    render = render_for(shape)
+    in_nodes = piece_splitter(shape.pieces, max_tokens=most)
 
-    def measure(properties: Mapping[str, Any]) -> int:
+    def measure(properties: Mapping[str, Any]) -> TextSize:
         text = render(properties)
-        return prepare(text, max_tokens=most).tokens if text.strip() else 0
+        if not text.strip():
+            return TextSize()
+        prepared = in_nodes(text) if in_nodes else prepare(text, max_tokens=most)
+        inputs = prepared.inputs
+        pieces: tuple[PieceSize, ...] = ()
+        if in_nodes:
+            pieces = tuple(PieceSize(piece_hash(x), x.tokens, len(x.text)) for x in inputs)
+        return TextSize(prepared.tokens, len(inputs), len(prepared.text), pieces)
 
     return measure
 
@@ -56,7 +67,7 @@ async def make_plan(
         queue.config,
         identity=None,
         dimensions=settings.dimensions,
-        measure=token_counter(settings),
+        measure=text_measure(settings),
     )
     reconciler = Neo4jReconciler(queue.database, config, settings.model)
     packing = Packing(request_limits(settings))
@@ -65,7 +76,10 @@ async def make_plan(
     while cursor is not None:
         page = await reconciler.page(after=cursor, limit=page_size, dry_run=True, force=force)
         kinds.update(page.wanted)
-        packing.add(page.tokens)
+        sizes = page.sizes
+        if force is None:
+            sizes = await _without_known(queue, settings, sizes)
+        packing.add(sizes)
         entities += page.scanned
         cursor: KeyValue | None = page.cursor
     return _plan(settings, packing, entities, {kind.value: kinds[kind] for kind in kinds})
@@ -73,7 +87,7 @@ async def make_plan(
 
 async def plan_for_keys(queue: Queue, settings: Settings, keys: Sequence[str]) -> Plan:
     """Count what the entities with these keys take at most."""
-    measure, packing = token_counter(settings), Packing(request_limits(settings))
+    measure, packing = text_measure(settings), Packing(request_limits(settings))
     longest = RequestLimits().characters
     for start in range(0, len(keys), PAGE):
         page = sorted(set(keys[start : start + PAGE]))
@@ -132,10 +146,15 @@ def request_limits(settings: Settings) -> RequestLimits:
         from embed_pipeline.embedding.local import SENTENCE_TOKENS
 
         limits = replace(limits, tokens=SENTENCE_TOKENS)
-    if pieces := settings.entity_shape.pieces:
-        most = min(pieces.tokens, limits.tokens_per_input)
-        limits = replace(limits, tokens_per_input=most)
     return replace(limits, tokens=min(limits.tokens, settings.tokens_per_request or limits.tokens))
+
+
+async def _without_known(
+    queue: Queue, settings: Settings, sizes: Sequence[TextSize]
+) -> list[TextSize]:
+    hashes = [piece.text_hash for size in sizes for piece in size.pieces]
+    known = await known_pieces(queue.database, hashes, settings.model, settings.dimensions)
+    return [size.without(known) for size in sizes]
 
 
 def _plan(settings: Settings, packing: Packing, entities: int, kinds: Mapping[str, int]) -> Plan:
@@ -146,6 +165,8 @@ def _plan(settings: Settings, packing: Packing, entities: int, kinds: Mapping[st
     time = Pace(limits, is_limited).time_for(requests=packing.requests, tokens=packing.tokens)
     price = settings.planned_price
     assumptions = [AT_MOST, NO_RETRIES]
+    if settings.entity_shape.pieces:
+        assumptions.insert(1, PIECES)
     if price.source:
         assumptions.append(f"a million tokens cost ${price.usd_per_million:g} ({price.source})")
     if settings.openai_base_url and not settings.provider.runs_here:
@@ -159,6 +180,7 @@ def _plan(settings: Settings, packing: Packing, entities: int, kinds: Mapping[st
         entities=entities,
         kinds=kinds,
         texts=packing.texts,
+        pieces=packing.pieces,
         tokens=packing.tokens,
         requests=packing.requests,
         price=price,

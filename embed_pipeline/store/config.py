@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
+from embed_pipeline.domain.embedding import TextSize
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS
@@ -39,8 +40,8 @@ class QueueConfig:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     relations_delay: timedelta = RELATIONS_DELAY
     """So long an entity waits of which only the neighbours have changed."""
-    measure: Callable[[Mapping[str, Any]], int] | None = None
-    """Counts the tokens of an entity's text while it is scanned; for a plan."""
+    measure: Callable[[Mapping[str, Any]], TextSize] | None = None
+    """Says what an entity's text takes of a request while it is scanned; for a plan."""
     roll: Callable[[], float] = random.random
 
     @property

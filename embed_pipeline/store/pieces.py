@@ -43,6 +43,24 @@ async def find_pieces(
     return await database.read(look)
 
 
+async def known_pieces(
+    database: Database, hashes: Sequence[str], model: str, dimensions: int
+) -> set[str]:
+    """Which pieces were embedded before, whatever text they stand in."""
+    if not hashes:
+        return set()
+    found = await database.read(
+        lambda tx: fetch_one(
+            tx,
+            cypher.KNOWN_PIECES,
+            hashes=sorted(set(hashes)),
+            model=model,
+            dimensions=dimensions,
+        )
+    )
+    return set(found["hashes"])
+
+
 async def stage_pieces(database: Database, config: QueueConfig, row: Completion) -> None:
     """Write the new pieces of an entity in parts, if they are too many for one transaction.
 

@@ -137,7 +137,7 @@ class Neo4jReconciler(ScanRecord):
                 )
                 if self._is_wanted(kind, is_forced=is_forced):
                     tally.forced += is_forced
-                    tally.add_wanted(kind, record["tokens"])
+                    tally.add_wanted(kind, record["measured"])
                     wishes.append(self._wish(reading, hash_, is_forced=is_forced))
             tally.contents = Contents.of(
                 (

@@ -11,6 +11,7 @@ from typing import Any, Final, LiteralString
 
 from embed_pipeline.domain.contents import present_in
 from embed_pipeline.domain.coverage import MOST_EXAMPLES
+from embed_pipeline.domain.embedding import TextSize
 from embed_pipeline.domain.keys import KeyValue, Unfit, is_negative_zero
 from embed_pipeline.domain.text import LONGEST_TEXT, pages_by_size, share_of
 from embed_pipeline.domain.vector import SAMPLED
@@ -24,6 +25,7 @@ SMALLEST: Final = float("-inf")
 """All numbers that can be keys are greater."""
 PER_KEY: Final = 10
 """Entities of one key that are read: more than one are duplicates already."""
+NOTHING: Final = TextSize()
 UNKEYED_TIMEOUT: Final = timedelta(minutes=10)
 """It looks at every node of the label, and holds no lock meanwhile."""
 
@@ -145,7 +147,7 @@ async def _records(
     ]
     hashes: dict[str, str] = {}
     present: dict[str, frozenset[str]] = {}
-    tokens: dict[str, int] = {}
+    sizes: dict[str, TextSize] = {}
     unread = [(r["unread"], r["size"]) for r in records if r["unread"] is not None]
     for page in pages_by_size(unread):
         texts = await fetch(
@@ -157,15 +159,15 @@ async def _records(
         )
         hashes |= {record["id"]: config.hash_of(record["text"]) for record in texts}
         present |= {record["id"]: present_in(record["text"]) for record in texts}
-        tokens |= {record["id"]: _measured(config, record["text"]) for record in texts}
+        sizes |= {record["id"]: _measured(config, record["text"]) for record in texts}
     for record in records:
         text, unread_id = record.pop("text"), record["unread"]
         # One that is gone by now has a text of its own that nothing fits.
         record["hash"] = hashes.get(unread_id, "") if unread_id else config.hash_of(text)
         record["present"] = present.get(unread_id, ()) if unread_id else present_in(text)
-        record["tokens"] = tokens.get(unread_id, 0) if unread_id else _measured(config, text)
+        record["measured"] = sizes.get(unread_id, NOTHING) if unread_id else _measured(config, text)
     return records
 
 
-def _measured(config: QueueConfig, text: dict[str, Any]) -> int:
-    return config.measure(text) if config.measure else 0
+def _measured(config: QueueConfig, text: dict[str, Any]) -> TextSize:
+    return config.measure(text) if config.measure else NOTHING

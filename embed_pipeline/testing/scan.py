@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from embed_pipeline.domain.coverage import Coverage, ReconcilePage
+from embed_pipeline.domain.embedding import TextSize
 from embed_pipeline.domain.explanation import Explanation, why_not
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.judging import EntityReading, classify
@@ -33,7 +34,7 @@ class FakeScan(FakeAdminSide):
             tally.add(reading, found)
             if found is Coverage.CURRENT:
                 continue
-            tally.add_wanted(found, 0)
+            tally.add_wanted(found, TextSize())
             is_lost = reading.job_status is JobStatus.COMPLETED
             wish = NewJob(uid, model, entity.version, text_hash=digest, is_lost=is_lost)
             if only_neighbours_differ(reading.vector_hash, digest, recipe=recipe_of(self.shape)):

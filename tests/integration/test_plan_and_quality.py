@@ -11,6 +11,8 @@ from starlette.responses import JSONResponse, Response
 
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.judging import Forced
+from embed_pipeline.domain.pieces import Pieces
+from embed_pipeline.domain.plan import Plan
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.embedding.tokens import prepare
@@ -19,8 +21,10 @@ from embed_pipeline.operations.following import settings_for_model
 from embed_pipeline.operations.grading import grade
 from embed_pipeline.operations.measuring import measure
 from embed_pipeline.settings import Settings
+from embed_pipeline.settings.entities import pieces_settings
 from embed_pipeline.store.plans import last_plan, save_plan
 from embed_pipeline.store.quality import last_quality, sample_edges, save_quality
+from embed_pipeline.worker.report import DrainReport
 from tests.acceptance.drain.conftest import provider, queue, running_provider
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.openai_server import KEY, vectors
@@ -88,6 +92,46 @@ async def test_m107_m108_what_is_planned_is_charged(queue: DrainUnderTest, count
     assert (after.texts, after.tokens, after.kinds) == (0, 0, {})
     assert plan.time is not None
     assert any("a million tokens cost $1000" in assumed for assumed in plan.assumptions)
+
+
+PARAGRAPHS = [f"Paragraph {n} tells of topic {n}, which no other mentions." for n in range(60)]
+
+
+async def charged(queue: DrainUnderTest, settings: Settings) -> tuple[Plan, DrainReport, int]:
+    """Plan, scan and drain; with the inputs that the provider was sent."""
+    plan = await planning.make_plan(queue.queue, settings, page_size=7)
+    queue.provider.requests.clear()
+    await pages_of(queue.queue.reconciler(MODEL), limit=100)
+    report = await queue.drained()
+    return plan, report, sum(len(request["input"]) for request in queue.provider.requests)
+
+
+@pytest.mark.parametrize("pieces", [None, Pieces(tokens=32), Pieces(tokens=16, most=20)])
+async def test_m108_pieces_are_planned_as_they_are_charged(
+    queue: DrainUnderTest, pieces: Pieces | None
+) -> None:
+    queue = replace(queue, shape=EntityShape(pieces=pieces))
+    await queue.install()
+    queue.provider.answer_with = charge
+    settings = settings_for(**pieces_settings(pieces))
+    if pieces is None:
+        # Far more than 8,191 tokens: the mean of two pieces or three.
+        await queue.put_entity("long", "\n\n".join(PARAGRAPHS * 20))
+    for number in range(12):
+        said = [f"{number}: {paragraph}" for paragraph in PARAGRAPHS[: 5 * number + 1]]
+        await queue.put_entity(f"e{number}", "\n\n".join(said))
+
+    plan, report, inputs = await charged(queue, settings)
+    edited = [f"11: {paragraph}" for paragraph in PARAGRAPHS[:56]]
+    await queue.put_entity("e11", "\n\n".join([*edited[:20], "Another one.", *edited[21:]]))
+    change, second, again = await charged(queue, settings)
+    whole = await planning.plan_for_keys(queue.queue, settings, ["e11"])
+
+    assert report.tokens == pytest.approx(plan.tokens, rel=0.01)
+    assert (plan.pieces, plan.pieces > plan.texts) == (inputs, True)
+    assert second.tokens == pytest.approx(change.tokens, rel=0.01)
+    assert change.pieces == again
+    assert (change.tokens < whole.tokens / 4) == (pieces == Pieces(tokens=32))
 
 
 async def test_m107_a_plan_for_a_model_that_is_not_set_and_for_all_again(
@@ -174,6 +218,30 @@ async def test_m111_edges_and_pairs_of_the_same_degrees_are_sampled_and_kept(
     assert kept is not None
     assert (kept.auc, kept.types) == (found.auc, found.types)
     assert kept.earlier == (found.auc.value, found.auc.value)
+
+
+@pytest.mark.parametrize("pieces", [None, Pieces(tokens=32)], ids=["mean", "nodes"])
+async def test_m114_drift_is_measured_of_texts_in_pieces_too(
+    queue: DrainUnderTest, pieces: Pieces | None
+) -> None:
+    queue = replace(queue, shape=EntityShape(pieces=pieces))
+    await queue.install()
+    provider = {"OPENAI_BASE_URL": queue.provider.base_url, "OPENAI_API_KEY": KEY}
+    settings = settings_for(**provider, **pieces_settings(pieces))
+    queue.provider.answer_with = lambda body: vectors(body, of_text=lambda x: by_words(x)[:4])
+    # Without nodes it takes more than 8,191 tokens to have pieces.
+    await queue.put_entity("ada", "\n\n".join(PARAGRAPHS * (20 if pieces is None else 1)))
+    await pages_of(queue.queue.reconciler(MODEL), limit=100)
+    await queue.drained()
+    assert ((await queue.job("ada")).pieces or 0) > 1
+
+    same = await grade(queue.queue, settings)
+    queue.provider.answer_with = lambda body: vectors(body, of_text=lambda x: by_words(x)[4:8])
+    other = await grade(queue.queue, settings)
+
+    assert same.drift == pytest.approx(1, abs=1e-6)
+    assert other.drift is not None
+    assert other.drift < 0.9
 
 
 PAIRED = "{name}: {observations}\n{relations}"

@@ -134,6 +134,17 @@ RETURN hash, piece.embedding AS vector
 """
 """Vectors of pieces that were embedded before, in whatever text they stand."""
 
+KNOWN_PIECES: Final[LiteralString] = """
+CYPHER replan=skip
+UNWIND $hashes AS hash
+WITH hash WHERE EXISTS {
+  MATCH (piece:EmbedPiece {text_hash: hash}) USING INDEX piece:EmbedPiece(text_hash)
+  WHERE piece.model = $model AND size(piece.embedding) = $dimensions
+}
+RETURN collect(hash) AS hashes
+"""
+"""The same without the vectors, for a plan."""
+
 SWEEP_PIECES: Final[LiteralString] = """
 MATCH (piece:EmbedPiece)
 WHERE NOT EXISTS {
