@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.errors import CutoverError
@@ -68,6 +68,13 @@ class Side:
 
     def __str__(self) -> str:
         return self.identity.described()
+
+
+class IndexUse(NamedTuple):
+    """When somebody last searched an index."""
+
+    name: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +238,7 @@ def questions_gate(live: float, candidate: float, *, count: int, k: int) -> Gate
 
 
 def why_not_to_finish(
-    alias: Alias, *, now: datetime, last_read: datetime | None, grace: timedelta
+    alias: Alias, *, now: datetime, last_read: IndexUse | None, grace: timedelta
 ) -> str | None:
     """Why the side that is not live must not be removed yet, or ``None``."""
     if alias.phase is Phase.FILLING:
@@ -239,15 +246,16 @@ def why_not_to_finish(
             f"the candidate {alias.other} has never been live; 'embed-pipeline cutover go' makes "
             "it so, and --force gives it up"
         )
-    read = max(alias.since, last_read) if last_read else alias.since
-    if alias.phase is Phase.FINISHING or now - read >= grace:
+    own = alias.other.index if alias.other else ""
+    use = last_read if last_read and last_read.at > alias.since else IndexUse(own, alias.since)
+    if alias.phase is Phase.FINISHING or now - use.at >= grace:
         return None
-    was = "read" if read is last_read else "live"
-    index = alias.other.index if alias.other else ""
+    was = "read" if use is last_read else "live"
+    instead = alias.live.index if use.name == own else f"of the pieces of {alias.live}"
     return (
-        f"index {index} was {was} {_ago(now - read)} ago; nobody must have searched it for "
+        f"index {use.name} was {was} {_ago(now - use.at)} ago; nobody must have searched it for "
         f"{_ago(grace)} (--grace), or a client still does: point it to the live index "
-        f"{alias.live.index}, or drop it all the same with --force"
+        f"{instead}, or drop it all the same with --force"
     )
 
 

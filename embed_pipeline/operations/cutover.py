@@ -40,7 +40,7 @@ from embed_pipeline.store.alias import Neo4jAlias, read_alias, read_use
 from embed_pipeline.store.connection import Driver
 from embed_pipeline.store.queue import Queue
 from embed_pipeline.store.removing import remove_side
-from embed_pipeline.store.schema.renaming import take_name
+from embed_pipeline.store.schema.renaming import take_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ async def finish(
         raise CutoverError("it is being finished without --keep-index-name; repeat it without")
     takes = other.index if keep_index_name and alias.phase is Phase.LIVE else None
     database = wiring.queue_on(driver, settings).database
-    last_read, now = await read_use(database, other.index)
+    last_read, now = await read_use(database, other)
     why_not = why_not_to_finish(
         alias, now=now, last_read=last_read, grace=timedelta(0) if takes else grace
     )
@@ -220,7 +220,8 @@ async def finish(
     live = wiring.queue_on(driver, settings_of(settings, alias.live))
     await _note(live, operator, f"finish: {other} removed, {alias.live} stays")
     if alias.takes:
-        await take_name(live, alias.takes)
+        former = wiring.queue_on(driver, settings_of(settings, other))
+        await take_names(live, alias.takes, former=former)
         other = (await changing.has_taken(alias)).other or other
     own = settings_of(settings, other)
     with suppress(ApocMissingError):

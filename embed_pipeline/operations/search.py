@@ -44,9 +44,8 @@ async def search_for(
     """
     for _ in range(FLIPS):
         live = await read_live(queue.database, settings)
-        side = queue
-        if live.settings.queue != queue.config.queue:
-            side = wiring.queue_on(queue.database.driver, live.settings)
+        # Its text may be another one also where its queue is the same.
+        side = wiring.queue_on(queue.database.driver, live.settings) if live.alias else queue
         hits = await search_side(
             side, live, text, limit=limit, on_wait=on_wait, is_counted=is_counted
         )

@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from embed_pipeline.domain.cutover import Alias, Phase, Side
+from embed_pipeline.domain.cutover import Alias, IndexUse, Phase, Side
 from embed_pipeline.domain.errors import CutoverError
 from embed_pipeline.store.cypher import alias as cypher
-from embed_pipeline.store.database import Database, Transaction, fetch, from_ms, moment, to_ms
+from embed_pipeline.store.database import Database, Transaction, fetch, moment, to_ms
+from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.records import Properties
 from embed_pipeline.store.transactions import new_token
 
@@ -150,13 +151,15 @@ class Neo4jAlias:
         return await self.database.write(work)
 
 
-async def read_use(database: Database, index: str) -> tuple[datetime | None, datetime]:
-    """When somebody last searched an index, and the server's time."""
+async def read_use(database: Database, side: Side) -> tuple[IndexUse | None, datetime]:
+    """When somebody last searched an index of a side, and the server's time."""
+    pieces = for_queue("EmbedPiece", side.queue)
 
-    async def work(tx: Transaction) -> tuple[datetime | None, datetime]:
-        found = await fetch(tx, cypher.INDEX_USE, index=index)
+    async def work(tx: Transaction) -> tuple[IndexUse | None, datetime]:
+        found = await fetch(tx, cypher.INDEX_USE, index=side.index, pieces=pieces)
         [now] = await fetch(tx, cypher.READ_NOW, now=database.now_ms)
-        return from_ms(found[0]["at"]) if found else None, moment(now["now"])
+        use = IndexUse(found[0]["name"], moment(found[0]["at"])) if found else None
+        return use, moment(now["now"])
 
     return await database.read(work)
 

@@ -5,6 +5,7 @@ from embed_pipeline.store.cypher.pieces import REMOVE_ALL
 from embed_pipeline.store.database import Database, fetch
 from embed_pipeline.store.naming import for_shape, name_for
 from embed_pipeline.store.queue import Queue
+from embed_pipeline.store.schema.indexes import show
 from embed_pipeline.store.schema.objects import (
     DROP_CONSTRAINT,
     DROP_INDEX,
@@ -32,7 +33,7 @@ async def remove_side(side: Queue, *, is_own_queue: bool) -> int:
     await database.run_in_batches(cypher.DELETE_JOBS)
     if config.shape.index:
         await database.run_in_batches(DROP_INDEX, name=config.shape.index)
-    await database.run_in_batches(REMOVE_ALL)
+    await _drop_pieces(database, queue)
     removed = await database.run_in_batches(
         for_shape(cypher.REMOVE_VECTORS, config.shape),
         foreign=not config.keeps_foreign,
@@ -57,6 +58,15 @@ async def _drop_schema(database: Database, queue: str) -> None:
                 drop = DROP_CONSTRAINT if own.kind is Kind.UNIQUE else DROP_INDEX
                 await database.run_in_batches(drop, name=own.name)
     await database.run_in_batches(DROP_INDEX, name=name_for("embed_entity_hash", queue))
-    for piece in piece_objects(queue):
+
+
+async def _drop_pieces(database: Database, queue: str) -> None:
+    """Remove the pieces of the side after their vector index, which may have got another name."""
+    *others, vectors = piece_objects(queue)
+    for index in await show(database.driver, database.name):
+        if index.is_like(vectors):
+            await database.run_in_batches(DROP_INDEX, name=index.name)
+    await database.run_in_batches(REMOVE_ALL)
+    for piece in others:
         drop = DROP_CONSTRAINT if piece.kind is Kind.UNIQUE else DROP_INDEX
         await database.run_in_batches(drop, name=piece.name)

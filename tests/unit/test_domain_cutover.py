@@ -8,6 +8,7 @@ import pytest
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.cutover import (
     Alias,
+    IndexUse,
     Phase,
     Side,
     coverage_gate,
@@ -36,15 +37,21 @@ def covered(current: int, *, missing: int = 0, lengths: dict[int, int]) -> Cover
 
 
 def test_m104_an_index_that_somebody_has_read_within_the_grace_stays() -> None:
-    quiet = why_not_to_finish(LIVE, now=NOW, last_read=LIVE.since, grace=HOUR)
+    quiet = why_not_to_finish(LIVE, now=NOW, last_read=IndexUse("i", LIVE.since), grace=HOUR)
     never = why_not_to_finish(LIVE, now=NOW, last_read=None, grace=HOUR)
-    read = why_not_to_finish(LIVE, now=NOW, last_read=NOW - timedelta(minutes=10), grace=HOUR)
+    lately = NOW - timedelta(minutes=10)
+    own = IndexUse(OLD.index, lately)
+    read = why_not_to_finish(LIVE, now=NOW, last_read=own, grace=HOUR)
+    of_pieces = why_not_to_finish(LIVE, now=NOW, last_read=IndexUse("chunks", lately), grace=HOUR)
     just_flipped = why_not_to_finish(
         replace(LIVE, since=NOW - timedelta(seconds=5)), now=NOW, last_read=None, grace=HOUR
     )
 
     assert (quiet, never) == (None, None)
     assert "index entity_embeddings was read 10 min ago" in str(read)
+    assert "the live index new" in str(read)
+    assert "index chunks was read 10 min ago" in str(of_pieces)
+    assert "of the pieces of openai" in str(of_pieces)
     assert "--force" in str(read)
     assert "was live 5 s ago" in str(just_flipped)
 
@@ -52,7 +59,7 @@ def test_m104_an_index_that_somebody_has_read_within_the_grace_stays() -> None:
 def test_what_has_begun_to_be_removed_is_removed() -> None:
     alias = replace(LIVE, phase=Phase.FINISHING)
 
-    assert why_not_to_finish(alias, now=NOW, last_read=NOW, grace=HOUR) is None
+    assert why_not_to_finish(alias, now=NOW, last_read=IndexUse("i", NOW), grace=HOUR) is None
     assert alias.kept_fresh == (NEW,)
     for step in (alias.candidate, alias.former):
         with pytest.raises(CutoverError, match="repeat 'embed-pipeline cutover finish'"):

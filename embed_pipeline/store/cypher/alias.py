@@ -31,10 +31,13 @@ SET alias = $properties
 """
 
 INDEX_USE: Final[LiteralString] = """
-SHOW INDEXES YIELD name, lastRead, readCount WHERE name = $index
-RETURN lastRead.epochMillis AS at, readCount AS reads
+SHOW INDEXES YIELD name, type, labelsOrTypes, lastRead
+WHERE lastRead IS NOT NULL
+  AND (name = $index OR type = 'VECTOR' AND $pieces IN labelsOrTypes)
+RETURN name, lastRead.epochMillis AS at ORDER BY at DESC LIMIT 1
 """
-"""When somebody last searched an index; the server counts some seconds behind."""
+"""When somebody last searched an index, or that of the pieces; the server counts some seconds
+behind."""
 
 READ_NOW: Final[LiteralString] = """
 RETURN coalesce($now, datetime.realtime().epochMillis) AS now

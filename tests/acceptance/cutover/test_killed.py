@@ -31,7 +31,9 @@ class DyingDriver:
         return getattr(self._driver, name)
 
 
-async def lives_of(deployment: Deployment, step: Any, allowed: set[Phase | None]) -> int:
+async def lives_of(
+    deployment: Deployment, step: Any, allowed: set[Phase | None], *, asked: str = text_of(1)
+) -> int:
     """Repeat a step that is killed a bit later each time, until it comes to its end."""
     sessions = 0
     while True:
@@ -43,7 +45,7 @@ async def lives_of(deployment: Deployment, step: Any, allowed: set[Phase | None]
             return sessions
         assert await deployment.phase() in allowed
         if sessions % 5 == 0:
-            [hit] = await deployment.search(text_of(1))
+            [hit] = await deployment.search(asked)
             assert (hit.uid, hit.score > NEAR) == ("e1", True)
 
 
