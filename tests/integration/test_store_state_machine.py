@@ -9,7 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, LiteralString
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies as st
@@ -22,13 +22,20 @@ from hypothesis.stateful import (
 )
 
 from embed_pipeline.domain.contents import Contents
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, NewJob
+from embed_pipeline.domain.pieces import HASHED_AS, Passage, Pieces
 from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.domain.relations import READ_AS, Relations, line_of
 from embed_pipeline.domain.results import Completion, Failure
+from embed_pipeline.domain.text import text_hash
+from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import open_driver
 from embed_pipeline.store.database import to_ms
+from embed_pipeline.store.pieces import sweep_pieces
+from embed_pipeline.testing.memory import FakeQueue
 from tests.conftest import TestServer
 from tests.support.queue_harness import (
     DIMENSIONS,
@@ -38,7 +45,6 @@ from tests.support.queue_harness import (
     FakeUnderTest,
     Neo4jUnderTest,
     assert_consistent,
-    hash_for,
 )
 
 EXAMPLES = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "20"))
@@ -50,6 +56,25 @@ uids = st.sampled_from(UIDS)
 texts = st.sampled_from(["text", "other"])
 owners = st.sampled_from(["run-1", "run-1/x", "run-2"])
 picks = st.lists(st.integers(0, 30), min_size=1, max_size=5, unique=True)
+RELATED = EntityShape(
+    template="{name}: {observations}\n{relations}",
+    relations=Relations(names=("title", "name")),
+    pieces=Pieces(tokens=16),
+)
+"""Neighbours are in the text, and its pieces are nodes."""
+RELATE: LiteralString = """
+MATCH (one:Entity {name: $one}), (other:Entity {name: $other})
+OPTIONAL MATCH (one)-[old:KNOWS]->(other)
+WITH one, other, collect(old) AS olds
+FOREACH (old IN olds | DELETE old)
+FOREACH (_ IN CASE WHEN olds = [] THEN [1] ELSE [] END | CREATE (one)-[:KNOWS]->(other))
+"""
+PIECES: LiteralString = """
+MATCH (entity:Entity)
+OPTIONAL MATCH (entity)<-[:FROM_DOCUMENT]-(piece:EmbedPiece)
+WITH entity, piece ORDER BY piece.index
+RETURN entity.name AS uid, collect(piece.text) AS texts
+"""
 PULL_APART = """
 MATCH (job:EmbedJob {entity_uid: $uid, version: $version})
 SET job.queued_at = $at,
@@ -74,21 +99,26 @@ class QueueMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.leases: list[tuple[Lease, Lease]] = []
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(shape=st.sampled_from([EntityShape(), RELATED]))
+    def start(self, shape: EntityShape) -> None:
         server = self.server
+        self.relations: set[tuple[str, str]] = set()
+        self.titles: dict[str, str] = {}
 
         async def open_queue() -> Neo4jUnderTest:
-            real = Neo4jUnderTest(open_driver(server.connection), server.database, self.model.clock)
+            config = QueueConfig(shape=shape, roll=lambda: 0.0)
+            driver = open_driver(server.connection)
+            real = Neo4jUnderTest(driver, server.database, self.model.clock, config)
             await real.wipe()
             return real
 
-        self.model = FakeUnderTest()
+        self.model = FakeUnderTest(FakeQueue(shape=shape))
         self.real = self.runner.run(open_queue())
         self.limiters = self.model.limiter(LIMITS), self.real.limiter(LIMITS)
         for uid in UIDS:
             self.run(self.model.put_entity(uid), self.real.put_entity(uid))
-            self.enqueue(uid, 1, 0, None, force=False)
+            self.enqueue(uid, 1, 0, None, force=False, delay=None)
+        self.read_neighbours()
 
     def teardown(self) -> None:
         if hasattr(self, "real"):
@@ -119,6 +149,27 @@ class QueueMachine(RuleBasedStateMachine):
         recent = self.leases[:-32:-1]
         return list(dict.fromkeys(recent[n % len(recent)] for n in picks if recent))
 
+    def digest(self, uid: str, text: str) -> str:
+        """The hash of an entity's text with the neighbours that it has now."""
+        return self.model.fake.hash_of(
+            {
+                "name": uid,
+                "entityType": "test",
+                "observations": [text],
+                READ_AS: self.neighbours(uid),
+            }
+        )
+
+    def neighbours(self, uid: str) -> list[str]:
+        """What the store is to read."""
+        called = {name: self.titles.get(name, name) for name in UIDS}
+        out = [line_of(">", "KNOWS", called[b]) for a, b in self.relations if a == uid]
+        return out + [line_of("<", "KNOWS", called[a]) for a, b in self.relations if b == uid]
+
+    def read_neighbours(self) -> None:
+        for uid, entity in self.model.fake.entities.items():
+            entity.properties = {**entity.properties, READ_AS: self.neighbours(uid)}
+
     def pull_apart(self) -> None:
         """Give the jobs that one step has queued different ages: among equals the order is open."""
         now = self.model.clock.now
@@ -137,10 +188,33 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.put_entity(uid, text, version=version),
             self.real.put_entity(uid, text, version=version),
         )
+        self.read_neighbours()
+
+    @rule(one=uids, other=uids)
+    def relate(self, one: str, other: str) -> None:
+        """Join two entities, or one with itself; part them if they are."""
+        if {one, other} <= self.model.fake.entities.keys():
+            self.relations ^= {(one, other)}
+        self.run(self.real.run(RELATE, one=one, other=other))
+        self.read_neighbours()
+
+    @rule(uid=uids, title=st.sampled_from(["", "Dr", "Sir"]))
+    def rename(self, uid: str, title: str) -> None:
+        """Call an entity something else in the texts of its neighbours."""
+        if uid in self.model.fake.entities:
+            self.titles[uid] = f"{title} {uid}"
+        called = f"{title} {uid}"
+        self.run(
+            self.real.run("MATCH (e:Entity {name: $uid}) SET e.title = $to", uid=uid, to=called)
+        )
+        self.read_neighbours()
 
     @rule(uid=uids)
     def delete_entity(self, uid: str) -> None:
         self.run(self.model.delete_entity(uid), self.real.delete_entity(uid))
+        self.relations = {pair for pair in self.relations if uid not in pair}
+        self.titles.pop(uid, None)
+        self.read_neighbours()
 
     @rule(
         uid=uids,
@@ -148,10 +222,19 @@ class QueueMachine(RuleBasedStateMachine):
         priority=st.integers(-1, 1),
         text=st.none() | texts,
         force=st.booleans(),
+        delay=st.none() | st.just(timedelta(minutes=3)),
     )
-    def enqueue(self, uid: str, version: int, priority: int, text: str | None, force: bool) -> None:
-        hash_ = hash_for(uid, text) if text else None
-        wish = NewJob(uid, MODEL, version, priority, hash_, force)
+    def enqueue(
+        self,
+        uid: str,
+        version: int,
+        priority: int,
+        text: str | None,
+        force: bool,
+        delay: timedelta | None,
+    ) -> None:
+        hash_ = self.digest(uid, text) if text else None
+        wish = NewJob(uid, MODEL, version, priority, hash_, force, delay=delay)
         self.both(lambda queue: queue.admin.enqueue([wish]))
 
     @rule(owner=owners, limit=st.integers(1, 4), lane=st.sampled_from(Lane))
@@ -204,12 +287,23 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(picks=picks, text=texts, has_vector=st.booleans(), pieces=st.sampled_from([1, 9]))
     def complete(self, picks: list[int], text: str, has_vector: bool, pieces: int) -> None:
+        def row(lease: Lease) -> Completion:
+            uid = lease.entity_uid
+            made = Completion(
+                lease, VECTOR if has_vector else None, self.digest(uid, text), 7, pieces
+            )
+            if self.model.fake.shape.pieces is None or not has_vector:
+                return made
+            # The second is that of other entities, too.
+            parts = (f"{uid} {text}", *(f"{text} {number % 3}" for number in range(1, pieces)))
+            passages = tuple(
+                Passage(16 * place, part, text_hash(part, recipe=HASHED_AS), VECTOR)
+                for place, part in enumerate(parts)
+            )
+            return replace(made, passages=passages)
+
         def rows(leases: list[Lease]) -> list[Completion]:
-            vector = VECTOR if has_vector else None
-            return [
-                Completion(x, vector, hash_for(x.entity_uid, text), tokens=7, pieces=pieces)
-                for x in leases
-            ]
+            return [row(lease) for lease in leases]
 
         pairs = self.some(picks)
         # Two leases of one entity cannot both be current.
@@ -234,7 +328,7 @@ class QueueMachine(RuleBasedStateMachine):
                     x,
                     category,
                     f"failed {category}",
-                    text_hash=hash_for(x.entity_uid, text) if text else None,
+                    text_hash=self.digest(x.entity_uid, text) if text else None,
                     is_pinned=is_pinned,
                 )
                 for x in leases
@@ -326,15 +420,18 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(uid=uids, text=texts, priority=st.integers(-1, 1))
     def enqueue_in_a_transaction_of_the_caller(self, uid: str, text: str, priority: int) -> None:
-        wish = NewJob(uid, MODEL, 1, priority, hash_for(uid, text))
+        wish = NewJob(uid, MODEL, 1, priority, self.digest(uid, text))
         self.both(lambda queue: queue.enqueue_in_own_transaction(wish))
 
     @rule(uid=uids, text=texts, model=st.sampled_from([MODEL, "other-model"]))
     def find_vectors(self, uid: str, text: str, model: str) -> None:
-        digest = hash_for(uid, text)
-        self.both(
-            lambda queue: queue.jobs.find_vectors([digest], model=model, dimensions=DIMENSIONS)
-        )
+        found = {"model": model, "dimensions": DIMENSIONS}
+        whole = self.digest(uid, text)
+        self.both(lambda queue: queue.jobs.find_vectors([whole], **found))
+        # Pieces of entities that were deleted are found until a scan has removed them.
+        self.run(sweep_pieces(self.real.queue.database, self.real.config))
+        piece = text_hash(f"{text} 1", recipe=HASHED_AS)
+        self.both(lambda queue: queue.jobs.find_pieces([piece], **found))
 
     @rule(tokens=st.integers(0, 60), hold=st.booleans())
     def ask_the_limiter(self, tokens: int, hold: bool) -> None:
@@ -389,6 +486,8 @@ class QueueMachine(RuleBasedStateMachine):
             }
             assert _due(job, self.model.clock.now) == _due(expected, self.model.clock.now)
         assert_consistent(nodes)
+        put_off = {(node["entity_uid"], node["version"]) for node in nodes if node.get("put_off")}
+        assert put_off == {_key(self.model.fake.jobs[id_]) for id_ in self.model.fake.put_off}
         assert counters == self.runner.run(self.model.counters())
         counts = self.runner.run(self.real.admin.counts())
         assert counts == self.runner.run(self.model.admin.counts())
@@ -402,6 +501,17 @@ class QueueMachine(RuleBasedStateMachine):
         )
         assert {row["uid"]: row["hash"] for row in rows} == {
             uid: entity.vector_hash for uid, entity in self.model.fake.entities.items()
+        }
+
+    @invariant()
+    def the_same_pieces(self) -> None:
+        """Those of one text each, in its order."""
+        if not hasattr(self, "real"):
+            return
+        found = self.runner.run(self.real.run(PIECES))
+        assert {row["uid"]: row["texts"] for row in found} == {
+            uid: [piece.text for piece in entity.pieces]
+            for uid, entity in self.model.fake.entities.items()
         }
 
     async def read(self) -> tuple[list[Job], list[dict[str, Any]], dict[str, int]]:
