@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from json import loads
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,8 +32,9 @@ def explain(
 
     found = with_queue(work)
     if json:
-        price = {} if found.change is None else {"change_usd": found.change.usd}
-        print_json(as_plain(found) | {"is_found": found.is_found} | price)
+        plans = {"alone_usd": found.alone, "change_usd": found.change}
+        prices = {name: plan.usd for name, plan in plans.items() if plan is not None}
+        print_json(as_plain(found) | {"is_found": found.is_found} | prices)
     else:
         rows = table()
         for name, value in _rows(found):
@@ -49,13 +51,41 @@ def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
     yield "Why", found.why
     if found.coverage is not None:
         yield "Text", found.text
-        yield "Tokens", f"{found.tokens:,}"
-        yield "Named by", f"{found.dependants:,} other texts"
+        in_pieces = f" in {found.pieces:,} pieces" if found.pieces > 1 else ""
+        yield "Tokens", f"{found.tokens:,}{in_pieces}"
+        more = ", …" if found.dependants > len(found.named_by) else ""
+        names = f": {', '.join(found.named_by)}{more}" if found.named_by else ""
+        yield "Named by", f"{found.dependants:,} other texts{names}"
+    if found.alone is not None:
+        yield "A new text", f"{found.alone.tokens:,} tokens, {found.alone.cost}"
     if found.change is not None:
         change = found.change
         yield "A new name", f"{change.texts:,} texts, {change.tokens:,} tokens, {change.cost}"
     for job in found.jobs:
         yield "Job", job_line(job)
+        for line in history_lines(job):
+            yield "", line
+
+
+def history_lines(job: Job) -> Iterator[str]:
+    """What has become of the job of a version so far."""
+    yield f"made {at(job.created_at)}, asked for {at(job.queued_at)}"
+    if job.started_at is not None:
+        tokens = "" if job.tokens is None else f", {job.tokens:,} tokens"
+        pieces = "" if job.pieces is None else f" in {job.pieces:,} pieces"
+        yield f"begun {at(job.started_at)} by {job.lock_owner or job.last_owner}{tokens}{pieces}"
+    if job.cancelled_by is not None:
+        yield f"cancelled by {job.cancelled_by}"
+    yield from map(_tried, job.error_history)
+
+
+def _tried(entry: str) -> str:
+    """An attempt that failed; whatever others have written there."""
+    try:
+        said = loads(entry)
+        return f"attempt {said['attempt']} failed: {said['category']}: {said['message']}"
+    except (ValueError, KeyError, TypeError):
+        return f"failed: {entry}"
 
 
 def job_line(job: Job) -> str:

@@ -36,9 +36,13 @@ def explain_one(
         "coverage": found.coverage.value if found.coverage else "none",
         "is_found": found.is_found,
         "tokens": found.tokens,
+        "pieces": found.pieces,
         "named_by": found.dependants,
+        "named_by_first": ", ".join(found.named_by),
         "jobs": _jobs(found),
     }
+    if found.alone is not None:
+        figures["cost_if_changed"] = found.alone.cost
     if found.change is not None:
         figures |= {
             "texts_if_renamed": found.change.texts,
@@ -64,8 +68,11 @@ def _jobs(found: Explanation) -> dg.TableMetadataValue:
             "status": job.status.value,
             "attempts": job.attempts,
             "queued": str(job.queued_at),
+            "begun": str(job.started_at or ""),
+            "run": job.run_id or "",
             "ended": str(job.processed_at or ""),
             "error": job.error or "",
+            "errors_before": "; ".join(job.error_history),
         }
         for job in found.jobs
     )

@@ -9,6 +9,8 @@ from embed_pipeline.domain.judging import EntityReading
 from embed_pipeline.domain.plan import Plan
 from embed_pipeline.domain.text import only_neighbours_differ
 
+NAMED: Final = 20
+"""Of those that are counted so many are told."""
 DEPENDANTS: Final = 1_000
 """Entities whose texts name this one that are counted and priced; a hub may have more."""
 
@@ -26,9 +28,15 @@ class Explanation:
     text: str = ""
     """What would be embedded now."""
     tokens: int = 0
+    pieces: int = 0
+    """In how many inputs it would be sent; more than one if it is too long, or they are nodes."""
     version: int | None = None
     dependants: int = 0
     """Entities whose texts name it; at most ``DEPENDANTS`` are counted."""
+    named_by: tuple[str, ...] = ()
+    """The keys of the first of them."""
+    alone: Plan | None = None
+    """What it takes if it says something else of itself."""
     change: Plan | None = None
     """What it takes if its name changes: its own text, and those of the dependants."""
     jobs: tuple[Job, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embed_pipeline.domain.explanation import Explanation, why_not
+from embed_pipeline.domain.explanation import NAMED, Explanation, why_not
 from embed_pipeline.domain.job import JobFilter
 from embed_pipeline.domain.text import recipe_of
 from embed_pipeline.operations.planning import plan_for_keys
@@ -51,8 +51,11 @@ async def explain(queue: Queue, settings: Settings, entity: str) -> Explanation:
         ),
         text=looked.text,
         tokens=own.tokens,
+        pieces=own.pieces,
         version=reading.version,
         dependants=len(looked.dependants),
+        named_by=tuple(looked.dependants[:NAMED]),
+        alone=own,
         change=await plan_for_keys(queue, settings, [entity, *looked.dependants]),
         jobs=jobs,
     )

@@ -8,6 +8,7 @@ from typing import Any, Final, LiteralString
 
 import pytest
 
+from embed_pipeline.cli.explain import history_lines
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import JobStatus
@@ -297,12 +298,18 @@ async def test_m118_explain_shows_the_text_its_dependants_and_the_price_of_a_cha
 
     assert (found.text, found.is_found) == (texts[0], True)
     assert found.why == "its vector is that of this text"
-    assert found.dependants == 2
+    assert (found.dependants, sorted(found.named_by)) == (2, ["Babbage", "Engine"])
     assert found.change is not None
     counts = [prepare(text, max_tokens=8_191).tokens for text in texts]
     assert (found.tokens, found.change.tokens) == (counts[0], sum(counts))
     assert found.change.usd == pytest.approx(sum(counts) / 1_000)
-    assert [job.status for job in found.jobs] == [JobStatus.COMPLETED]
+    assert found.alone is not None
+    assert (found.pieces, found.alone.tokens) == (1, counts[0])
+    [job] = found.jobs
+    assert job.status is JobStatus.COMPLETED
+    made, begun = history_lines(job)
+    assert "asked for" in made
+    assert f"{counts[0]} tokens" in begun
 
 
 @pytest.mark.parametrize(
