@@ -40,10 +40,7 @@ NUMBERS = [0.5, 0.5, 0.5, 0.5]
 VECTOR = vector_of(NUMBERS)
 
 WIPE: LiteralString = """
-MATCH (n) WHERE n:EmbedJob OR n:EmbedJob_acme OR n:Entity OR n:EmbedLimiter OR n:EmbedQueue
-  OR n:EmbedCounters OR n:EmbedAlias OR n:EmbedCoverage OR n:EmbedAudit OR n:EmbedAudit_acme
-  OR n:EmbedChunk OR n:EmbedPieceStaged OR n:EmbedBatch
-CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 10000 ROWS
+MATCH (n) CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 10000 ROWS
 """
 
 

@@ -60,7 +60,7 @@ async def change_and_back(deployment: Deployment, entities: int, *, flips: int) 
     return clients
 
 
-@pytest.mark.parametrize("entities", [200, pytest.param(20_000, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("entities", [50, pytest.param(20_000, marks=pytest.mark.proof)])
 async def test_m101_constant_search_sees_no_failed_and_no_mixed_answer(
     empty: Deployment, entities: int
 ) -> None:
