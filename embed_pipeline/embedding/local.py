@@ -6,7 +6,9 @@ the first hit of 29 questions in English and 26 in German with ``local``, of 29 
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -68,7 +70,8 @@ class WordLlama(LocalEmbedder):
 
     def __init__(self, *, model: str, dimensions: int) -> None:
         super().__init__(model=model, dimensions=dimensions)
-        import wordllama
+        with _logging_untouched():
+            import wordllama
 
         # The default look-up misses the files in the wheel and would ask a model hub.
         self._model = wordllama.WordLlama.load(
@@ -79,6 +82,18 @@ class WordLlama(LocalEmbedder):
 
     def _encode(self, texts: list[str]) -> Any:
         return self._model.embed(texts, norm=True)
+
+
+@contextmanager
+def _logging_untouched() -> Iterator[None]:
+    """Undo what an import does to the root logger: wordllama makes it print every line."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def open_local(provider: LocalProvider, *, model: str, dimensions: int) -> LocalEmbedder:

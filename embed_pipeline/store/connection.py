@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from neo4j import (
     AsyncDriver,
     AsyncGraphDatabase,
+    AsyncSession,
     Driver as SyncDriver,
     GraphDatabase,
     NotificationMinimumSeverity,
@@ -120,6 +121,13 @@ async def connected(
             yield driver
         except _EXPLAINED as error:
             raise explain_connection_error(error, connection.uri) from error
+
+
+def open_session(driver: AsyncDriver, database: str) -> AsyncSession:
+    """Open a session; also that of another program's driver gets no hints about labels."""
+    return driver.session(
+        database=database, notifications_min_severity=NotificationMinimumSeverity.OFF
+    )
 
 
 def check_uri(uri: str) -> None:

@@ -12,7 +12,6 @@ from neo4j import (
     AsyncDriver,
     AsyncResult,
     AsyncSession,
-    NotificationMinimumSeverity,
     Record,
     exceptions as neo4j_errors,
     unit_of_work,
@@ -21,7 +20,7 @@ from neo4j import (
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import EmbedPipelineError, TooMuchAtOnceError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
-from embed_pipeline.store.connection import ENDED_BY_SERVER, TOO_MUCH
+from embed_pipeline.store.connection import ENDED_BY_SERVER, TOO_MUCH, open_session
 from embed_pipeline.store.naming import for_queue
 from embed_pipeline.tracing import call
 
@@ -126,10 +125,7 @@ class Database:
             return [record async for record in result]
 
     def session(self) -> AsyncSession:
-        """Open a session; also that of another program's driver gets no hints about labels."""
-        return self.driver.session(
-            database=self.name, notifications_min_severity=NotificationMinimumSeverity.OFF
-        )
+        return open_session(self.driver, self.name)
 
     async def _until_it_works(
         self,

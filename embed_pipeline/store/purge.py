@@ -109,7 +109,7 @@ class Neo4jPurge:
                 "inner": for_queue(cypher.INNER, queue),
             }
         # Auto-commit, because batches cannot commit inside another transaction.
-        async with self.database.driver.session(database=self.database.name) as session:
+        async with self.database.session() as session:
             result = await session.run(statement, parameters)
             return await result.single(strict=True)
 

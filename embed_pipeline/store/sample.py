@@ -8,6 +8,7 @@ from neo4j import AsyncDriver, AsyncManagedTransaction
 
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import SchemaError
+from embed_pipeline.store.connection import open_session
 from embed_pipeline.store.cypher import sample as cypher_sample
 from embed_pipeline.store.naming import for_shape
 
@@ -46,5 +47,5 @@ async def load_graph(
         await tx.run(for_shape(cypher_sample.LOAD_RELATIONS, shape), relations=list(relations))
         return record["created"]
 
-    async with driver.session(database=database) as session:
+    async with open_session(driver, database) as session:
         return await session.execute_write(work)

@@ -11,6 +11,7 @@ from embed_pipeline.domain.errors import ApocMissingError
 from embed_pipeline.domain.keys import LARGEST_EXACT, MAX_KEY_LENGTH
 from embed_pipeline.domain.relations import FURTHEST
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.connection import open_session
 from embed_pipeline.store.cypher import trigger as cypher
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.naming import for_queue, for_shape, name_for
@@ -131,7 +132,7 @@ class Neo4jTriggers:
 
     async def _run(self, database: str, text: LiteralString, /, **parameters: Any) -> list[Record]:
         try:
-            async with self.database.driver.session(database=database) as session:
+            async with open_session(self.database.driver, database) as session:
                 result = await session.run(text, parameters)
                 return [record async for record in result]
         except neo4j_errors.ClientError as error:

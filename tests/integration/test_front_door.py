@@ -33,7 +33,9 @@ from embed_pipeline import (
 from embed_pipeline.api.operations import through_this_loop
 from tests.conftest import TestServer
 
-SHAPE = EntityShape(label="Post", key="slug", vector="vec", template="{title}: {body}")
+SHAPE = EntityShape(
+    label="Post", key="slug", vector="vec", valid_to="withdrawn", template="{title}: {body}"
+)
 EMBEDDING = Embedding("mock", "mock-door", 8, SHAPE)
 NAME = "door"
 WRITE = "MERGE (a:Post {slug: $slug}) SET a.title = $slug, a.body = $body"
@@ -116,6 +118,17 @@ async def test_m132_an_entity_and_its_job_commit_together_or_not_at_all(program:
     assert (job.entity_uid, job.model, job.status) == ("kept", "mock-door", JobStatus.PENDING)
     assert job.text_hash is not None
     assert len(await program.run("MATCH (a:Post) RETURN a")) == 1
+
+
+async def test_the_programs_own_driver_logs_no_hints_of_the_server(
+    program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    await program.publish("ada")
+    await program.call("queue_status")
+    await program.call("init")
+
+    # No Post has ever been withdrawn: the server would say so with every statement.
+    assert [line for line in caplog.messages if "DBMS" in line] == []
 
 
 async def test_what_costs_much_is_enqueued_only_if_it_is_meant(

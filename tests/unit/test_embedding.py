@@ -1,9 +1,12 @@
 """The providers, the real HTTP client included."""
 
+import logging
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import isclose
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -336,3 +339,27 @@ async def test_a_local_model_takes_what_people_write(provider: LocalProvider) ->
 
 def _cosine(a: Sequence[float], b: Sequence[float]) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+WORDLLAMA = """
+import logging
+logging.basicConfig(level=logging.INFO, force=True)
+
+class WordLlama:
+    load = staticmethod(lambda **_: None)
+"""
+
+
+def test_a_local_model_leaves_the_logging_of_the_program_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wordllama.py").write_text(WORDLLAMA, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "wordllama", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+
+    open_local(Provider.LOCAL_FAST, model="wordllama-256", dimensions=256)
+
+    assert (root.handlers, root.level) == before
+    monkeypatch.delitem(sys.modules, "wordllama")

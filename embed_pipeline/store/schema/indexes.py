@@ -7,6 +7,7 @@ from typing import Any, Final, LiteralString
 from neo4j import AsyncDriver, Record, ResultSummary, exceptions as neo4j_errors
 
 from embed_pipeline.domain.errors import SchemaError
+from embed_pipeline.store.connection import open_session
 from embed_pipeline.store.schema.objects import SHOW_INDEXES, SchemaObject
 from embed_pipeline.store.schema.state import FoundIndex
 
@@ -81,7 +82,7 @@ async def run(
     """
     for attempt in range(_ATTEMPTS):
         try:
-            async with driver.session(database=database) as session:
+            async with open_session(driver, database) as session:
                 result = await session.run(statement, parameters)
                 return [record async for record in result], await result.consume()
         except _BUSY:

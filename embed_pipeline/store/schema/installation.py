@@ -17,6 +17,7 @@ from embed_pipeline.store.schema.objects import (
     COUNT_COMPLETED,
     DROP_INDEX,
     MIGRATIONS,
+    NAME_PROPERTIES,
     OLDEST_BESIDE,
     RECORD_VERSION,
     SCHEMA_VERSION,
@@ -107,6 +108,9 @@ async def install(
         queue=queue,
     )
     await execute(driver, database, for_queue(COUNT_COMPLETED, queue), queue=queue)
+    properties = (shape.key, shape.version, shape.valid_to, shape.vector, *shape.provenance)
+    names = dict.fromkeys((*properties, *shape.text), True)
+    await execute(driver, database, NAME_PROPERTIES, names=names)
     state = await inspect(driver, database=database, shape=shape, queue=queue)
     if state.problem or state.vector_index is None:
         raise SchemaError(f"after the installation {state.problem}")

@@ -218,6 +218,12 @@ SET counters.completed = COUNT { (:EmbedCompleted) } + coalesce(counters.deleted
 """
 """An older version has counted completions on the jobs; from here on a counter does."""
 
+NAME_PROPERTIES: Final[LiteralString] = """
+CREATE (names:EmbedSchema) SET names += $names DELETE names
+"""
+"""Makes the names known to the database: else Neo4j hints at the unknown ones, such as ``validTo``,
+with every statement in a transaction of the user's own."""
+
 RECORD_VERSION: Final[LiteralString] = """
 MERGE (schema:EmbedSchema {name: $name})
 ON CREATE SET schema.installed_at = datetime.realtime().epochMillis
