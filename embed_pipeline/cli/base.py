@@ -24,6 +24,7 @@ from rich.table import Table
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.domain.redact import printable
+from embed_pipeline.domain.words import age
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.rate_window import Grant
@@ -159,26 +160,6 @@ def duration(text: str) -> timedelta:
     if length is None or length > LONGEST_DURATION:
         raise typer.BadParameter(f"{text!r} is not a duration such as 30s, 15m, 2h or 7d")
     return length
-
-
-def age(length: timedelta | float) -> str:
-    """Format a duration in at most two units."""
-    seconds = length.total_seconds() if isinstance(length, timedelta) else length
-    if seconds < 60:
-        return f"{max(0.0, seconds):.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if hours else f"{days} d"
-
-
-def number_of(count: int) -> str:
-    """Pluralize."""
-    return f"{count} job" if count == 1 else f"{count} jobs"
 
 
 def at(moment: datetime | None) -> str:

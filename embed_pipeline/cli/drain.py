@@ -15,7 +15,6 @@ from embed_pipeline.cli.base import (
     chosen_settings,
     console,
     is_screen,
-    number_of,
     safe,
     show,
     table,
@@ -25,6 +24,7 @@ from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import EmbedPipelineError, ErrorCategory
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.redact import printable
+from embed_pipeline.domain.words import number_of
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.outlook import Outlook

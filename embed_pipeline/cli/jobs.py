@@ -8,20 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from embed_pipeline.cli import jobs_change as cli_jobs_change
-from embed_pipeline.cli.base import (
-    AsJson,
-    at,
-    console,
-    number_of,
-    print_json,
-    safe,
-    show,
-    table,
-    with_queue,
-)
+from embed_pipeline.cli.base import AsJson, at, console, print_json, safe, show, table, with_queue
 from embed_pipeline.cli.filters import Categories, Entities, Model, OlderThan, Owner, Statuses
 from embed_pipeline.domain.errors import QueueError
 from embed_pipeline.domain.job import Job, JobStatus, is_holder
+from embed_pipeline.domain.words import number_of
 from embed_pipeline.operations.selection import job_filter
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
-from embed_pipeline.cli.base import Yes, confirm, console, number_of, operator, safe, with_queue
+from embed_pipeline.cli.base import Yes, confirm, console, operator, safe, with_queue
 from embed_pipeline.cli.filters import Categories, Entities, Model, OlderThan, Owner, Statuses
 from embed_pipeline.domain.errors import JobNotFoundError, TransitionRefusedError
 from embed_pipeline.domain.job import Job, JobFilter, JobStatus
 from embed_pipeline.domain.lifecycle import MOVES, Move
+from embed_pipeline.domain.words import number_of
 from embed_pipeline.operations.selection import job_filter, to_retry
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import typer
 from embed_pipeline.cli.base import (
     AsJson,
     Yes,
-    age,
     at,
     confirm,
     console,
@@ -22,6 +21,7 @@ from embed_pipeline.cli.base import (
 )
 from embed_pipeline.cli.jobs_change import Preview
 from embed_pipeline.domain.holds import HOW_TO_END
+from embed_pipeline.domain.words import age
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.holds import Hold

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from embed_pipeline.cli.base import (
-    AsJson,
-    age,
-    as_plain,
-    at,
-    print_json,
-    safe,
-    show,
-    table,
-    with_queue,
-)
+from embed_pipeline.cli.base import AsJson, as_plain, at, print_json, safe, show, table, with_queue
+from embed_pipeline.domain.words import age
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.plan import Plan, Planned

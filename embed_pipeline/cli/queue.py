@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from embed_pipeline.cli.base import (
-    at,
-    console,
-    number_of,
-    operator,
-    safe,
-    show,
-    table,
-    with_queue,
-)
+from embed_pipeline.cli.base import at, console, operator, safe, show, table, with_queue
 from embed_pipeline.cli.status import breaker_in_words
 from embed_pipeline.domain.breaker import BreakerStatus
+from embed_pipeline.domain.words import number_of
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.job import Job

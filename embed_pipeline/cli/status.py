@@ -11,7 +11,6 @@ import typer
 
 from embed_pipeline.cli.base import (
     AsJson,
-    age,
     as_plain,
     at,
     console,
@@ -27,6 +26,7 @@ from embed_pipeline.cli.entities import scan
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
+from embed_pipeline.domain.words import age
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.batch import Batch

@@ -21,6 +21,7 @@ from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.errors import EmbeddingError
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.vector import Vector
+from embed_pipeline.domain.words import age
 
 OWNER: Final = "batch"
 """What the owner of a batch's leases begins with, where that of others has a run."""
@@ -98,7 +99,7 @@ class Batch:
             return f"batch {self.id} was refused: {self.error}"
         if self.status is not BatchStatus.SUBMITTED:
             return f"batch {self.id} with {jobs} is {self.status}"
-        left = "" if self.expires_at is None else f", expires in {_hours(self.expires_at - now)}"
+        left = "" if self.expires_at is None else f", expires in {age(self.expires_at - now)}"
         state = (self.provider_status or "submitted").replace("_", " ")
         return f"batch {self.id} with {jobs} is {state}: {self.done} done{left}"
 
@@ -274,8 +275,3 @@ def held_until(expires_at: datetime | None, now: datetime) -> datetime:
     """When the leases of a batch end that the provider answers by ``expires_at``."""
     latest = now + LONGEST_BATCH
     return latest if expires_at is None else min(latest, expires_at + AFTER_WINDOW)
-
-
-def _hours(left: timedelta) -> str:
-    minutes = max(0, int(left.total_seconds() // 60))
-    return f"{minutes // 60} h {minutes % 60:02d} min"

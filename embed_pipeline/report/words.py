@@ -10,11 +10,6 @@ _TURNS_ROUND: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u206
 """Characters that change the direction of what follows, beyond the end of their own text."""
 
 
-def number_of(count: float, noun: str = "job") -> str:
-    """Pluralize."""
-    return f"{count:,.0f} {noun}" if round(count) == 1 else f"{count:,.0f} {noun}s"
-
-
 def span(length: timedelta) -> str:
     """A duration in a suitable unit."""
     seconds = max(0.0, length.total_seconds())
