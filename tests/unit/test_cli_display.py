@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from embed_pipeline.cli import base as cli_base, drain_display
 from embed_pipeline.cli.app import app
-from embed_pipeline.cli.base import age, as_plain, confirm, duration, safe
+from embed_pipeline.cli.base import as_plain, confirm, duration, safe
 from embed_pipeline.cli.drain import report_rows
 from embed_pipeline.cli.drain_display import DrainDisplay, Outlook, Progress
 from embed_pipeline.cli.status import status_rows
@@ -24,6 +24,7 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics, QueueState
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.results import FailureOutcome
+from embed_pipeline.domain.words import age
 from embed_pipeline.worker.report import DrainReport, Ending
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
