@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support import forked
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
@@ -26,10 +28,11 @@ class Project:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``embed-pipeline`` with these arguments."""
-        return self.run_program(*self.command(*arguments), **environment)
+        variables = self.variables(**environment)
+        return _in_one_line(forked.run(arguments, folder=self.folder, environment=variables))
 
     def run_program(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run any program in the folder; its output has single spaces, however it was wrapped."""
+        """Run any program in the folder."""
         result = subprocess.run(
             command,
             cwd=self.folder,
@@ -38,9 +41,16 @@ class Project:
             text=True,
             check=False,
         )
-        result.stdout = " ".join(result.stdout.split())
-        result.stderr = " ".join(result.stderr.split())
-        return result
+        return _in_one_line(result)
+
+
+def _in_one_line(
+    result: subprocess.CompletedProcess[str],
+) -> subprocess.CompletedProcess[str]:
+    """Its output with single spaces, however it was wrapped."""
+    result.stdout = " ".join(result.stdout.split())
+    result.stderr = " ".join(result.stderr.split())
+    return result
 
 
 def make_project(folder: Path) -> Project:
