@@ -75,6 +75,7 @@ def environment(connection: Connection, provider: str, dimensions: int) -> dict[
         "EMBEDDING_PROVIDER": "openai",
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": provider,
+        "EMBEDDING_PROFILE": "openai",
     }
 
 

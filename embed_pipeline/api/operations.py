@@ -204,26 +204,28 @@ class Operations:
         back. ``report.fault`` says whether nothing can work until somebody acts.
         """
         from embed_pipeline.operations import wiring
+        from embed_pipeline.operations.learning import ready_to_drain
 
         queue = await self.checked(for_vectors=True)
         await queue.identity.claim()
         # What a worker does is nobody's action.
         queue = wiring.queue_on(self.driver, self.settings)
+        stop, owner = stop or asyncio.Event(), wiring.owner_of(f"python-{uuid4()}")
         options = wiring.drain_options(self.settings)
+        options = replace(options, max_jobs=limit, max_time=max_time)
         embedder = wiring.open_embedder(self.settings)
-        try:
+        ready = ready_to_drain(queue, self.settings, embedder, options, owner=owner, stop=stop)
+        async with ready as (settings, embedder, options):
             drain = wiring.drain_on(
                 queue,
-                self.settings,
+                settings,
                 embedder,
-                owner=wiring.owner_of(f"python-{uuid4()}"),
-                options=replace(options, max_jobs=limit, max_time=max_time),
+                owner=owner,
+                options=options,
                 open_store=self._open_store or through_this_loop(queue),
                 stop=stop,
             )
             return await drain.run()
-        finally:
-            await embedder.close()
 
     async def checked(self, *, for_vectors: bool = False) -> Store:
         """The queue, after checking that its schema exists and that it belongs to the model.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.coverage import CoverageReport
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.misfits import Misfit
+    from embed_pipeline.domain.profiles import Learnt
     from embed_pipeline.operations.reading import Arrival
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue
@@ -82,6 +83,8 @@ class Seen:
     differs: str | None
     """What the settings say otherwise than the alias of a cut-over."""
     batches: list[Batch] = field(default_factory=list)
+    server: Learnt | None = None
+    """What the server was found to take, where no profile knows it."""
 
 
 async def look(
@@ -96,6 +99,7 @@ async def look(
     from embed_pipeline.operations.fit import find_misfits
     from embed_pipeline.operations.following import difference, read_live
     from embed_pipeline.operations.reading import how_jobs_appear, read_metrics
+    from embed_pipeline.store.servers import read_learnt
 
     metrics = await read_metrics(queue, settings, window=window)
     arrival = await how_jobs_appear(queue, settings)
@@ -104,7 +108,9 @@ async def look(
     following = await read_live(queue.database, as_set)
     batches = await queue.batches.every()
     differs = difference(as_set, following.alias)
-    return Seen(metrics, arrival, known, misfits, differs, batches)
+    learnt = await read_learnt(queue.database, settings.queue)
+    server = learnt if learnt and learnt.server == settings.unknown_server else None
+    return Seen(metrics, arrival, known, misfits, differs, batches, server)
 
 
 def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
@@ -114,6 +120,8 @@ def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
     yield from status_rows(seen.metrics, settings.recovery_interval)
     for batch in seen.batches:
         yield "Batch", batch.line(seen.metrics.at)
+    if seen.server:
+        yield "Server", f"{seen.server}; asked {seen.server.at:%Y-%m-%d %H:%M} UTC"
     if seen.differs:
         yield DIFFERENT, seen.differs
     yield "New jobs", f"appear {seen.arrival.detail}"
@@ -139,6 +147,7 @@ def _status(
             "throughput_per_minute": metrics.throughput_per_minute,
             "eta_seconds": metrics.eta.total_seconds() if metrics.eta else None,
             "jobs_appear": seen.arrival.detail,
+            "server": as_plain(seen.server) if seen.server else None,
             "batches": [batch.figures(metrics.at) for batch in seen.batches],
         }
         if seen.report:

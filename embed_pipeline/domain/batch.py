@@ -3,7 +3,8 @@
 ::
 
     preparing ──▶ creating ──▶ submitted ──▶ collected ──▶ (gone)
-        └────────────┴── refused ──▶ (gone, after a while)
+        └────────────┼── refused ──▶ (gone, after a while)
+                     └── abandoned ──▶ (gone, after a day)
 
 The leases belong to the batch, not to whoever made it: they last until the provider must have
 answered, and any process may collect. Whoever works on a batch holds it by a short lease of its
@@ -35,6 +36,8 @@ TURN: Final = timedelta(minutes=2)
 """How long whoever works on a batch holds it, unless it says that it lives."""
 LOOK_AGAIN: Final = timedelta(minutes=5)
 """The list of a provider may lag: what it does not show is looked for again after this."""
+LOOK_FOR_STRAYS: Final = timedelta(hours=1)
+"""Between two looks for a batch whose jobs were given back: whoever made it may have slept."""
 REFUSED_FOR: Final = timedelta(minutes=15)
 """After a refusal ordinary drains do the work for so long."""
 MOST_LINES: Final = 50_000
@@ -60,6 +63,8 @@ class BatchStatus(StrEnum):
     """Every line was judged; what is left is to remove the files."""
     REFUSED = "refused"
     """The provider wanted none of it; the jobs are given back, no other batch is made yet."""
+    ABANDONED = "abandoned"
+    """The provider did not show it, so the jobs are given back; nobody needs it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,11 @@ class Batch:
         jobs = f"{self.jobs} jobs"
         if self.status is BatchStatus.REFUSED:
             return f"batch {self.id} was refused: {self.error}"
+        if self.status is BatchStatus.ABANDONED:
+            return (
+                f"batch {self.id} is given up, its jobs are given back; should it turn up at the "
+                "provider, it is cancelled"
+            )
         if self.status is not BatchStatus.SUBMITTED:
             return f"batch {self.id} with {jobs} is {self.status}"
         left = "" if self.expires_at is None else f", expires in {age(self.expires_at - now)}"
@@ -185,6 +195,10 @@ class BatchProvider(Protocol):
 
     async def read(self, id_: str) -> ProviderBatch | None:
         """The state of a batch; None if the provider does not know it (yet)."""
+        ...
+
+    async def cancel(self, id_: str) -> None:
+        """Let the provider stop; what it has done is charged. One that is over is no error."""
         ...
 
     def answers(self, file: str) -> AsyncIterator[BatchAnswer]:

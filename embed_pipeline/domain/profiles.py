@@ -5,6 +5,7 @@ sent, so one that is too careful costs requests, not jobs.
 """
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -110,11 +111,32 @@ PROFILES: Final = {
 }
 
 
-def profile_of(base_url: str | None) -> Profile:
-    """The profile of a server by its address; OpenAI's where nothing is known about it."""
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a server was found to take that no profile knows."""
+
+    server: str
+    """Its address and the model: what is true of them is true of no other."""
+    inputs: int
+    tokens: int
+    """Of one text."""
+    encoding: Encoding
+    sends_dimensions: bool
+    at: datetime
+
+    def __str__(self) -> str:
+        dimensions = "with" if self.sends_dimensions else "without"
+        return (
+            f"takes {self.inputs} texts in a request, about {self.tokens} tokens of a text, "
+            f"{self.encoding}, {dimensions} 'dimensions'"
+        )
+
+
+def known_profile(base_url: str | None) -> Profile | None:
+    """The profile of a server by its address, if one is known."""
     if base_url is None:
         return OPENAI
     address = urlsplit(base_url)
     host = address.hostname or ""
     by_host = (profile for profile in PROFILES.values() if host.endswith(profile.hosts or ("/",)))
-    return next(by_host, PROFILES["ollama"] if address.port == OLLAMA_PORT else OPENAI)
+    return next(by_host, PROFILES["ollama"] if address.port == OLLAMA_PORT else None)

@@ -11,7 +11,6 @@ import openai
 
 from embed_pipeline.domain.embedding import Embedded, PreparedText
 from embed_pipeline.domain.errors import (
-    ConfigurationError,
     CriticalError,
     EmbeddingError,
     PermanentError,
@@ -23,6 +22,7 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.profiles import OPENAI, Encoding, Profile
 from embed_pipeline.domain.redact import MAX_MESSAGE, said_by_provider, words_beside
 from embed_pipeline.embedding.answers import AnswerReader, BoundedClient, OversizedAnswerError
+from embed_pipeline.embedding.client import open_client, sends_dimensions
 from embed_pipeline.embedding.rate_headers import allowance_of
 from embed_pipeline.embedding.retry_after import retry_after
 from embed_pipeline.embedding.tokens import prepare
@@ -64,11 +64,6 @@ class OpenAIEmbedder:
         profile: Profile = OPENAI,
         for_questions: bool = False,
     ) -> None:
-        if not api_key:
-            raise ConfigurationError(
-                f"OPENAI_API_KEY is not set, but {model} needs one; set it (any text for a server "
-                "that asks for none). 'embed-pipeline cutover status' says which model is live"
-            )
         """Nothing is sent before ``embed``.
 
         Args:
@@ -82,16 +77,15 @@ class OpenAIEmbedder:
         self.model = model
         self.dimensions = dimensions
         self.limits = profile.limits(dimensions)
-        # Older models refuse the parameter; theirs is the only length they have.
-        self._sends_dimensions = profile.sends_dimensions and model != "text-embedding-ada-002"
+        self._sends_dimensions = sends_dimensions(profile, model)
         self._encoding: Encoding = profile.encoding
         self._type = profile.type_for(is_question=for_questions)
         self._api_key = api_key
-        self._client = openai.AsyncOpenAI(
+        self._client = open_client(
+            model=model,
             api_key=api_key,
             base_url=base_url,
-            timeout=REQUEST_TIMEOUT.total_seconds(),
-            max_retries=0,
+            timeout=REQUEST_TIMEOUT,
             # A redirect would carry texts to wherever it leads; the settings allow no such place.
             http_client=BoundedClient(
                 follow_redirects=False, limits=openai.DEFAULT_CONNECTION_LIMITS

@@ -19,14 +19,11 @@ from embed_pipeline.domain.batch import (
     ProviderBatch,
 )
 from embed_pipeline.domain.embedding import PreparedText
-from embed_pipeline.domain.errors import (
-    ConfigurationError,
-    PermanentError,
-    TransientError,
-)
+from embed_pipeline.domain.errors import PermanentError, TransientError
 from embed_pipeline.domain.profiles import OPENAI, Profile
 from embed_pipeline.domain.redact import said_by_provider
 from embed_pipeline.embedding.answers import AnswerReader
+from embed_pipeline.embedding.client import open_client, sends_dimensions
 
 ENDPOINT: Final = "/v1/embeddings"
 WINDOW: Final = "24h"
@@ -56,23 +53,20 @@ class OpenAIBatches:
         base_url: str | None = None,
         profile: Profile = OPENAI,
     ) -> None:
-        if not api_key:
-            raise ConfigurationError(f"OPENAI_API_KEY is not set, but {model} needs one")
         self._dimensions = dimensions
         self._api_key = api_key
-        sends_dimensions = profile.sends_dimensions and model != "text-embedding-ada-002"
         self._body: dict[str, Any] = {
             "model": model,
             # A quarter of the bytes, and a tenth of the time to read them.
             "encoding_format": profile.encoding,
-            **({"dimensions": dimensions} if sends_dimensions else {}),
+            **({"dimensions": dimensions} if sends_dimensions(profile, model) else {}),
             **profile.type_for(is_question=False),
         }
-        self._client = openai.AsyncOpenAI(
+        self._client = open_client(
+            model=model,
             api_key=api_key,
             base_url=base_url,
-            timeout=TIMEOUT.total_seconds(),
-            max_retries=0,
+            timeout=TIMEOUT,
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
 
@@ -130,6 +124,11 @@ class OpenAIBatches:
             return self._shown(await self._client.batches.retrieve(id_))
         except openai.NotFoundError:
             return None
+
+    async def cancel(self, id_: str) -> None:
+        """Let the provider stop; one that is over, or that it does not know, is no error."""
+        with suppress(openai.NotFoundError, openai.BadRequestError, openai.ConflictError):
+            await self._client.batches.cancel(id_)
 
     async def answers(self, file: str) -> AsyncIterator[BatchAnswer]:
         is_cut = False

@@ -12,7 +12,8 @@ from embed_pipeline.domain.models import Provider
 from embed_pipeline.operations import wiring
 from embed_pipeline.worker.batch_collecting import Collector
 from embed_pipeline.worker.batch_parts import BatchParts
-from embed_pipeline.worker.batch_submitting import Submitted, Submitter
+from embed_pipeline.worker.batch_submitting import Submitter
+from embed_pipeline.worker.options import Batching
 
 logger = logging.getLogger(__name__)
 
@@ -22,19 +23,8 @@ if TYPE_CHECKING:
     from embed_pipeline.store.queue import Queue
     from embed_pipeline.worker.batch_collecting import Tended
     from embed_pipeline.worker.options import DrainOptions, Parts
-
-
-@dataclass(slots=True)
-class BatchWork:
-    """What was done about batches before a drain."""
-
-    submitted: list[Submitted] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-
-    @property
-    def jobs(self) -> int:
-        """The number of submitted jobs."""
-        return sum(done.jobs for done in self.submitted if done.batch)
+    from embed_pipeline.worker.outage import Say
+    from embed_pipeline.worker.report import DrainReport
 
 
 @asynccontextmanager
@@ -64,50 +54,71 @@ async def opened_batches(
         await provider.close()
 
 
-async def prepare_drain(
-    queue: Queue, settings: Settings, embedder: Embedder, options: DrainOptions, *, mode: str
-) -> tuple[BatchWork, DrainOptions]:
-    """Collect what is ready, and submit what can wait; how the drain is to go on.
+@dataclass(slots=True)
+class BatchWork:
+    """What a drain does about batches: collects what is ready, and submits what can wait."""
 
-    In mode batch an ordinary drain does at most as many jobs as make a batch, and then lets the
-    next one look again: a backlog that comes meanwhile is not paid for in full.
-    """
-    done = BatchWork()
+    queue: Queue
+    settings: Settings
+    embedder: Embedder
+    options: DrainOptions
+    submits: bool
+    say: Say
+    _said: set[str] = field(default_factory=set)
+
+    async def look(self, report: DrainReport) -> None:
+        """Look after all batches; whatever goes wrong, the drain can work meanwhile."""
+        settings = self.settings
+        parts = wiring.parts_on(self.queue, settings, self.embedder)
+        lines: list[str] = []
+        try:
+            async with opened_batches(self.queue, settings, parts) as batches:
+                tended = await Collector(batches, price=settings.batch_price).tend()
+                lines += tended.lines
+                if self.submits:
+                    await self._submit_all(batches, report, lines)
+        except Exception as error:
+            # It is written down how far it came.
+            logger.warning("batches could not be looked after: %s", type(error).__name__)
+            lines.append(f"batches could not be looked after now ({type(error).__name__})")
+        for line in lines:
+            if line not in self._said:
+                self.say(line)
+        self._said = set(lines)
+
+    async def _submit_all(self, batches: BatchParts, report: DrainReport, lines: list[str]) -> None:
+        least, model = self.settings.batch_least, self.settings.model
+        while (most := self.options.jobs_left(report)) >= least:
+            if (await self.queue.metrics.backlog(model, most=least)).due < least:
+                return
+            sent = await Submitter(batches).submit(most=most)
+            if sent.batch:
+                report.in_batches += sent.jobs
+                lines.append(f"batch {sent.batch} submitted with {sent.jobs} jobs")
+            if sent.reason:
+                lines.append(f"no further batch: {sent.reason}")
+            # What is left is too long, or suspect, or waits for a budget: a drain does it.
+            if sent.reason or sent.jobs < least:
+                return
+
+
+async def batching_of(
+    queue: Queue,
+    settings: Settings,
+    embedder: Embedder,
+    options: DrainOptions,
+    *,
+    mode: str,
+    say: Say,
+) -> Batching | None:
+    """What a drain has to do with batches: nothing where none is wanted, and none is there."""
+    submits = mode == "batch"
     if settings.provider is not Provider.OPENAI:
-        return done, options
-    if mode != "batch" and not await queue.batches.every():
-        return done, options
-    parts = wiring.parts_on(queue, settings, embedder)
-    try:
-        async with opened_batches(queue, settings, parts) as batches:
-            tended = await Collector(batches, price=settings.batch_price).tend()
-            done.lines += tended.lines
-            if mode == "batch":
-                await _submit_all(queue, settings, batches, done)
-    except Exception as error:
-        # Whatever it is, it is written down how far it came, and a drain can work meanwhile.
-        logger.warning("batches could not be looked after: %s", type(error).__name__)
-        done.lines.append(f"batches could not be looked after now ({type(error).__name__})")
-    if mode != "batch":
-        return done, options
-    least = settings.batch_least
-    return done, replace(options, max_jobs=min(least, options.max_jobs or least))
-
-
-async def _submit_all(
-    queue: Queue, settings: Settings, batches: BatchParts, done: BatchWork
-) -> None:
-    least = settings.batch_least
-    while (await queue.metrics.backlog(settings.model, most=least)).due >= least:
-        sent = await Submitter(batches).submit()
-        done.submitted.append(sent)
-        if sent.batch:
-            done.lines.append(f"batch {sent.batch} submitted with {sent.jobs} jobs")
-        if sent.reason:
-            done.lines.append(f"no further batch: {sent.reason}")
-        # What is left is too long, or suspect, or waits for a budget: a drain does it.
-        if sent.reason or sent.jobs < least:
-            return
+        return None
+    if not submits and not await queue.batches.every():
+        return None
+    work = BatchWork(queue, settings, embedder, options, submits, say)
+    return Batching(work.look, settings.batch_least)
 
 
 async def tend_batches(queue: Queue, settings: Settings, *, collects: bool) -> Tended | None:

@@ -1,6 +1,7 @@
 """Looks at everything the project needs, and says what to do about what is missing."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.errors import (
@@ -22,9 +23,11 @@ from embed_pipeline.operations import wiring
 from embed_pipeline.operations.findings import Finding, Mark
 from embed_pipeline.operations.fit import find_misfits, look_at_entities
 from embed_pipeline.operations.following import difference, read_live
+from embed_pipeline.operations.learning import remember_now
 from embed_pipeline.operations.probing import provider_misfits
 from embed_pipeline.operations.reading import how_jobs_appear
 from embed_pipeline.settings import Settings
+from embed_pipeline.settings.profiles import OF_REQUESTS
 from embed_pipeline.store import server_info
 from embed_pipeline.store.connection import Driver, connected
 
@@ -37,6 +40,7 @@ def _bad(subject: str, error: EmbedPipelineError) -> Finding:
 
 async def examine(settings: Settings, *, ask_provider: bool) -> AsyncIterator[Finding]:
     """Examine Neo4j and the provider; ``ask_provider`` also where an answer costs money."""
+    as_set = settings
     try:
         async with connected(wiring.connection(settings)) as driver:
             following = await read_live(wiring.queue_on(driver, settings).database, settings)
@@ -53,7 +57,10 @@ async def examine(settings: Settings, *, ask_provider: bool) -> AsyncIterator[Fi
         yield _bad("Neo4j", error)
     yield await _examine_provider(settings, ask_provider=ask_provider)
     if ask_provider and settings.provider is Provider.OPENAI and settings.openai_base_url:
-        async for finding in provider_misfits(settings):
+        # As it is set, whatever drains have found out: the server may take something else now.
+        plain = settings.model_copy(update={name: getattr(as_set, name) for name in OF_REQUESTS})
+        remember = partial(remember_now, settings) if settings.unknown_server else None
+        async for finding in provider_misfits(plain, remember):
             yield finding
 
 

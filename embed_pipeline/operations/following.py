@@ -16,6 +16,7 @@ from embed_pipeline.domain.models import MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.pieces import parse_recipe
 from embed_pipeline.domain.relations import Relations
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.learning import with_learnt
 from embed_pipeline.settings import Settings
 from embed_pipeline.settings.entities import relations_settings
 from embed_pipeline.settings.load import changed
@@ -39,9 +40,8 @@ class Following:
 async def read_live(database: Database, settings: Settings) -> Following:
     """The live side."""
     alias = await read_alias(database, settings.queue)
-    if alias is None:
-        return Following(settings)
-    return Following(settings_of(settings, alias.live), alias)
+    live = settings if alias is None else settings_of(settings, alias.live)
+    return Following(await with_learnt(database, live), alias)
 
 
 async def live_settings(driver: Driver, settings: Settings) -> Settings:
@@ -51,9 +51,11 @@ async def live_settings(driver: Driver, settings: Settings) -> Settings:
 
 async def fresh_settings(driver: Driver, settings: Settings) -> list[Settings]:
     """Those of every side that scans and drains serve, the live one first."""
-    alias = await read_alias(wiring.queue_on(driver, settings).database, settings.queue)
+    database = wiring.queue_on(driver, settings).database
+    alias = await read_alias(database, settings.queue)
     sides = alias.kept_fresh if alias else ()
-    return [settings_of(settings, side) for side in sides] or [settings]
+    every = [settings_of(settings, side) for side in sides] or [settings]
+    return [await with_learnt(database, side) for side in every]
 
 
 async def install_live(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from embed_pipeline.domain.embedding import PreparedText
@@ -14,6 +16,7 @@ from embed_pipeline.domain.errors import (
     PermanentError,
     TooLargeError,
 )
+from embed_pipeline.domain.profiles import Learnt
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.findings import Finding, Mark
 
@@ -25,96 +28,144 @@ if TYPE_CHECKING:
 
 FEWEST_TOKENS: Final = 64
 """Nobody takes less of a text; it is the least that may be set."""
+USUAL_INPUTS: Final = (1, 4, 8, 10, 16, 25, 32, 64, 96, 100, 128, 256, 512, 1_000, 1_024)
+USUAL_TOKENS: Final = (FEWEST_TOKENS, 128, 256, 384, 512, 1_024, 2_048, 4_096)
+"""What servers are limited to; a drain asks for these only, with four requests instead of a dozen.
+"""
 
+IsTaken = Callable[["Embedder", Sequence[PreparedText]], Awaitable[bool]]
+"""Sends a request; says whether the server takes it."""
 Takes = Callable[[int], Awaitable[bool]]
+Remember = Callable[[Learnt], Awaitable[bool]]
+"""Keeps what was found out; says whether it could."""
 
 
-async def provider_misfits(settings: Settings) -> AsyncIterator[Finding]:
-    """Name each part of a request that the server refuses, and the setting to change.
-
-    A dozen small requests at most for each limit that is too high; a server that does not answer
-    at all has been reported already, and nothing is found.
-    """
-    try:
-        plain = await _that_works(settings)
-    except EmbeddingError:
-        return
-    if plain is None:
-        return
-    try:
-        set_now = settings.profile
-        if plain.profile.sends_dimensions != set_now.sends_dimensions:
-            yield _misfit("refuses 'dimensions'", "EMBEDDING_SEND_DIMENSIONS=false")
-        if plain.profile.encoding != set_now.encoding:
-            yield _misfit("refuses vectors in base64", "EMBEDDING_ENCODING=float")
-        async with _opened(plain) as embedder:
-            async for finding in _limits(embedder):
-                yield finding
-    except EmbeddingError as error:
-        detail = f"what it takes could not be found out: {error}"
-        yield Finding("Provider", Mark.WARNING, detail, "Ask again later.")
-
-
-async def _that_works(settings: Settings) -> Settings | None:
-    """The settings, changed as little as needed for the server to embed a word."""
-    for changes in (
-        {},
-        {"send_dimensions": "false"},
-        {"encoding": "float"},
-        {"send_dimensions": "false", "encoding": "float"},
-    ):
-        tried = settings.model_copy(update=changes)
-        async with _opened(tried) as embedder:
-            if await _is_taken(embedder, [embedder.prepare(PROBE_WORD)]):
-                return tried
-    return None
-
-
-async def _limits(embedder: Embedder) -> AsyncIterator[Finding]:
-    word = embedder.prepare(PROBE_WORD)
-    limits = embedder.limits
-
-    async def takes_inputs(number: int) -> bool:
-        return await _is_taken(embedder, [word] * number)
-
-    async def takes_tokens(number: int) -> bool:
-        # A word of several tokens may be one more than asked for, never one less.
-        words = " ".join([PROBE_WORD] * (number // word.tokens))
-        return await _is_taken(embedder, [PreparedText(words, number)])
-
-    inputs = await _most(limits.inputs, takes_inputs, least=1)
-    if inputs < limits.inputs:
-        yield _misfit(
-            f"takes at most {inputs} texts in a request, not {limits.inputs}",
-            f"EMBEDDING_MAX_INPUTS={inputs}",
-        )
-    tokens = await _most(limits.tokens_per_input, takes_tokens, least=FEWEST_TOKENS)
-    if tokens < limits.tokens_per_input:
-        yield _misfit(
-            f"takes at most about {tokens} tokens of a text, not {limits.tokens_per_input}",
-            f"EMBEDDING_MAX_TOKENS={tokens}",
-        )
-
-
-async def _most(wanted: int, takes: Takes, *, least: int) -> int:
-    """The largest number up to ``wanted`` that works; ``least`` is assumed to."""
-    if await takes(wanted):
-        return wanted
-    taken, refused = least, wanted
-    while refused - taken > 1:
-        middle = (taken + refused) // 2
-        if await takes(middle):
-            taken = middle
-        else:
-            refused = middle
-    return taken
-
-
-async def _is_taken(embedder: Embedder, texts: Sequence[PreparedText]) -> bool:
+async def is_embedded(embedder: Embedder, texts: Sequence[PreparedText]) -> bool:
+    """Send a request that nobody counts, because somebody has asked for it by hand."""
     try:
         return len((await embedder.embed(texts)).vectors) == len(texts)
     except (PermanentError, TooLargeError):
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Asks one server; ``is_exact`` finds each limit to the last text and token."""
+
+    settings: Settings
+    is_taken: IsTaken = is_embedded
+    is_exact: bool = False
+
+    async def found(self) -> Learnt | None:
+        """What the server takes; None where it refuses the word in every form.
+
+        Raises:
+            EmbeddingError: it does not answer, so nothing is found out.
+        """
+        plain = await self._that_works()
+        if plain is None:
+            return None
+        async with _opened(plain) as embedder:
+            word, limits = embedder.prepare(PROBE_WORD), embedder.limits
+
+            async def takes_inputs(number: int) -> bool:
+                return await self.is_taken(embedder, [word] * number)
+
+            async def takes_tokens(number: int) -> bool:
+                # A word of several tokens may be one more than asked for, never one less.
+                words = " ".join([PROBE_WORD] * (number // word.tokens))
+                return await self.is_taken(embedder, [PreparedText(words, number)])
+
+            # A limit or budget may allow less than a server: more is neither asked nor sent.
+            most = self.settings.tokens_per_request or limits.tokens
+            inputs = min(limits.inputs, max(1, most // word.tokens))
+            tokens = max(FEWEST_TOKENS, min(limits.tokens_per_input, most))
+            return Learnt(
+                server=self.settings.unknown_server or "",
+                inputs=await _most(inputs, takes_inputs, self._among(inputs, 1, USUAL_INPUTS)),
+                tokens=await _most(
+                    tokens, takes_tokens, self._among(tokens, FEWEST_TOKENS, USUAL_TOKENS)
+                ),
+                encoding=plain.profile.encoding,
+                sends_dimensions=plain.profile.sends_dimensions,
+                at=datetime.now(UTC),
+            )
+
+    async def _that_works(self) -> Settings | None:
+        """The settings, with as little changed as the server needs to embed a word."""
+        for changes in (
+            {},
+            {"send_dimensions": "false"},
+            {"encoding": "float"},
+            {"send_dimensions": "false", "encoding": "float"},
+        ):
+            tried = self.settings.model_copy(update=changes)
+            async with _opened(tried) as embedder:
+                if await self.is_taken(embedder, [embedder.prepare(PROBE_WORD)]):
+                    return tried
+        return None
+
+    def _among(self, most: int, least: int, usual: Sequence[int]) -> Sequence[int]:
+        if self.is_exact:
+            return range(least, most)
+        return [number for number in usual if number < most] or [least]
+
+
+async def provider_misfits(
+    settings: Settings, remember: Remember | None = None
+) -> AsyncIterator[Finding]:
+    """Name everything of a request that the server refuses, with what to set.
+
+    With ``remember`` drains keep to what is found, so it is no fault of the settings. A dozen small
+    requests at most for each limit that is too high.
+    """
+    try:
+        found = await Probe(settings, is_exact=True).found()
+    except EmbeddingError as error:
+        detail = f"what it takes could not be found out: {error}"
+        yield Finding("Provider", Mark.WARNING, detail, "Ask again later.")
+        return
+    if found is None:
+        return
+    is_kept = remember is not None and await remember(found)
+    for what, setting in _misfits(found, settings):
+        if is_kept:
+            remedy = f"Drains keep to it from now on; {setting} says the same."
+            yield Finding("Provider", Mark.WARNING, f"the server {what}", remedy)
+        else:
+            remedy = f"Set {setting}, or an EMBEDDING_PROFILE that says so."
+            code = ConfigurationError.exit_code
+            yield Finding("Provider", Mark.BAD, f"the server {what}", remedy, code)
+
+
+def _misfits(found: Learnt, settings: Settings) -> Iterator[tuple[str, str]]:
+    """What the server does not take of that which is sent, and the setting that says so."""
+    profile = settings.profile
+    limits = profile.limits(settings.dimensions)
+    if found.sends_dimensions != profile.sends_dimensions:
+        yield "refuses 'dimensions'", "EMBEDDING_SEND_DIMENSIONS=false"
+    if found.encoding != profile.encoding:
+        yield "refuses vectors in base64", "EMBEDDING_ENCODING=float"
+    if found.inputs < limits.inputs:
+        what = f"takes at most {found.inputs} texts in a request, not {limits.inputs}"
+        yield what, f"EMBEDDING_MAX_INPUTS={found.inputs}"
+    if found.tokens < limits.tokens_per_input:
+        what = f"takes at most about {found.tokens} tokens of a text, not {limits.tokens_per_input}"
+        yield what, f"EMBEDDING_MAX_TOKENS={found.tokens}"
+
+
+async def _most(wanted: int, takes: Takes, among: Sequence[int]) -> int:
+    """The largest number that is taken: ``wanted``, or one of ``among``, of which the first is."""
+    if await takes(wanted):
+        return wanted
+    taken, refused = 0, len(among)
+    while refused - taken > 1:
+        middle = (taken + refused) // 2
+        if await takes(among[middle]):
+            taken = middle
+        else:
+            refused = middle
+    return among[taken]
 
 
 @asynccontextmanager
@@ -124,8 +175,3 @@ async def _opened(settings: Settings) -> AsyncGenerator[Embedder]:
         yield embedder
     finally:
         await embedder.close()
-
-
-def _misfit(what: str, setting: str) -> Finding:
-    remedy = f"Set {setting}, or an EMBEDDING_PROFILE that says so."
-    return Finding("Provider", Mark.BAD, f"the server {what}", remedy, ConfigurationError.exit_code)

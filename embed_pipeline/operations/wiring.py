@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -39,7 +39,7 @@ from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.store.triggers import Neo4jTriggers
 from embed_pipeline.worker.engine import Drain
 from embed_pipeline.worker.lease_keeper import OpenStore
-from embed_pipeline.worker.options import DrainOptions, Parts
+from embed_pipeline.worker.options import Batching, DrainOptions, Parts
 from embed_pipeline.worker.outage import Say
 
 QUANTIZED: Final = {"auto": None, "true": True, "false": False}
@@ -218,30 +218,37 @@ async def opened_drain(
 ) -> AsyncGenerator[tuple[Queue, Drain]]:
     """Open the queue and put a drain together, which has not begun; closes the embedder too.
 
-    In ``mode`` batch, if not said that of the settings, what can wait is submitted before.
+    In ``mode`` batch, if not said that of the settings, what can wait is submitted first.
 
     Raises:
         SchemaError: the schema is missing, or does not fit the model.
         ModelMismatchError: the queue belongs to another model.
     """
-    try:
-        async with opened_queue(settings, for_drain=True, opener=opener) as queue:
-            await queue.identity.claim()
-            set_loaded_modules_aside()
+    # They need this module.
+    from embed_pipeline.operations.batches import batching_of
+    from embed_pipeline.operations.learning import ready_to_drain
 
-            @asynccontextmanager
-            async def open_store() -> AsyncGenerator[JobStore]:
-                async with opener(connection(settings)) as driver:
-                    yield queue_on(driver, settings).jobs
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(embedder.close)
+        queue = await stack.enter_async_context(
+            opened_queue(settings, for_drain=True, opener=opener)
+        )
+        await queue.identity.claim()
+        set_loaded_modules_aside()
 
-            from embed_pipeline.operations.batches import prepare_drain  # which needs this module
+        @asynccontextmanager
+        async def open_store() -> AsyncGenerator[JobStore]:
+            async with opener(connection(settings)) as driver:
+                yield queue_on(driver, settings).jobs
 
-            done, options = await prepare_drain(
-                queue, settings, embedder, options, mode=mode or settings.mode
-            )
-            for line in done.lines:
-                say(line)
-            drain = drain_on(
+        ready = ready_to_drain(queue, settings, embedder, options, owner=owner, stop=stop, say=say)
+        settings, embedder, options = await stack.enter_async_context(ready)
+        batching = await batching_of(
+            queue, settings, embedder, options, mode=mode or settings.mode, say=say
+        )
+        yield (
+            queue,
+            drain_on(
                 queue,
                 settings,
                 embedder,
@@ -250,11 +257,9 @@ async def opened_drain(
                 stop=stop,
                 say=say,
                 open_store=open_store,
-            )
-            drain.report.in_batches = done.jobs
-            yield queue, drain
-    finally:
-        await embedder.close()
+                batching=batching,
+            ),
+        )
 
 
 def drain_on(
@@ -267,9 +272,11 @@ def drain_on(
     open_store: OpenStore,
     stop: asyncio.Event | None = None,
     say: Say = lambda _: None,
+    batching: Batching | None = None,
 ) -> Drain:
     """Build a drain without starting it; ``open_store`` is for its heartbeat."""
     parts = parts_on(queue, settings, embedder, open_store=open_store)
+    parts = replace(parts, batching=batching)
     return Drain(parts, owner=owner, options=options, stop=stop, say=say)
 
 

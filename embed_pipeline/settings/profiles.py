@@ -1,9 +1,17 @@
 """The settings about what the provider's server takes in a request."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal, Self
 
-from embed_pipeline.domain.profiles import PROFILES, Encoding, Profile, profile_of
+from embed_pipeline.domain.models import Provider
+from embed_pipeline.domain.profiles import (
+    OPENAI,
+    PROFILES,
+    Encoding,
+    Learnt,
+    Profile,
+    known_profile,
+)
 from embed_pipeline.settings.fields import QueueSettings
 from embed_pipeline.settings.types import WholeNumber, setting
 
@@ -20,6 +28,10 @@ ProfileName = Literal[
     "together",
     "openrouter",
 ]
+
+
+OF_REQUESTS: Final = ("max_inputs", "max_tokens", "encoding", "send_dimensions")
+"""What can be set, or found out, about the requests to a server."""
 
 
 class ProfileSettings(QueueSettings):
@@ -61,10 +73,35 @@ class ProfileSettings(QueueSettings):
     )
 
     @property
+    def unknown_server(self) -> str | None:
+        """The server and model of which no profile tells what they take, if that is so."""
+        if self.provider is not Provider.OPENAI or self.chosen_profile:
+            return None
+        if known_profile(self.openai_base_url) is not None:
+            return None
+        return f"{self.openai_base_url} {self.model} {self.dimensions}"
+
+    @property
+    def is_all_set(self) -> bool:
+        """Whether there is nothing about requests that could be found out."""
+        return all(getattr(self, name) is not None for name in OF_REQUESTS)
+
+    def keeping_to(self, learnt: Learnt) -> Self:
+        """These settings with what was found out; what is set wins over it."""
+        found = {
+            "max_inputs": learnt.inputs,
+            "max_tokens": learnt.tokens,
+            "encoding": learnt.encoding,
+            "send_dimensions": "true" if learnt.sends_dimensions else "false",
+        }
+        new = {name: value for name, value in found.items() if getattr(self, name) is None}
+        return self.model_copy(update=new)
+
+    @property
     def profile(self) -> Profile:
         """The server's profile, overridden by the settings."""
         known = self.chosen_profile
-        profile = PROFILES[known] if known else profile_of(self.openai_base_url)
+        profile = PROFILES[known] if known else known_profile(self.openai_base_url) or OPENAI
         own: dict[str, Any] = {
             "inputs": self.max_inputs,
             "tokens_per_input": self.max_tokens,

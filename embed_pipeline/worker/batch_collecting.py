@@ -6,7 +6,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from embed_pipeline.domain.batch import (
+    LONGEST_BATCH,
     LOOK_AGAIN,
+    LOOK_FOR_STRAYS,
     REFUSED_FOR,
     WHILE_MADE,
     AnswerCutError,
@@ -71,7 +73,8 @@ class Collector:
         tended = Tended(self.report)
         for found in await self._batches.every():
             now = await self._batches.now()
-            is_fresh = found.polled_at is not None and now - found.polled_at < patience
+            wait = LOOK_FOR_STRAYS if found.status is BatchStatus.ABANDONED else patience
+            is_fresh = found.polled_at is not None and now - found.polled_at < wait
             batch = None
             if not is_fresh:
                 batch = await self._batches.take(found.id, holder=self._all.holder)
@@ -102,6 +105,8 @@ class Collector:
                 tended.lines.append(f"batch {batch.id} was never sent; its jobs are given back")
             case BatchStatus.COLLECTED:
                 await self._remove(batch)
+            case BatchStatus.ABANDONED:
+                await self._look_for_stray(batch, now, tended)
             case BatchStatus.CREATING | BatchStatus.SUBMITTED:
                 return await self._poll(batch, now, tended, collects=collects)
         return True
@@ -155,12 +160,32 @@ class Collector:
             await self._batches.hold(batch.id, now + WHILE_MADE)
             await self._write(batch.id, missed_at=now)
         elif now - batch.missed_at >= LOOK_AGAIN:
+            # First: whoever slept just before he asked for it now asks in vain.
+            await self._delete_files(batch)
             await self._give_back(batch)
-            await self._remove(batch)
+            await self._write(batch.id, status=BatchStatus.ABANDONED.value, polled_at=now)
             tended.lines.append(f"the provider has no batch {batch.id}; its jobs are given back")
             return True
         tended.lines.append(f"the provider does not show batch {batch.id}; it is looked for again")
         return True
+
+    async def _look_for_stray(self, batch: Batch, now: datetime, tended: Tended) -> None:
+        """Cancel what was made after its jobs were given back: nobody would collect it."""
+        shown = await self._provider.find(self._all.metadata(batch.id))
+        if shown is None:
+            if now - (batch.missed_at or now) >= LONGEST_BATCH:
+                await self._batches.drop(batch.id, holder=self._all.holder)
+            else:
+                await self._write(batch.id, polled_at=now)
+                tended.lines.append(batch.line(now))
+            return
+        await self._provider.cancel(shown.id)
+        found = replace(batch, output_file=shown.output_file, error_file=shown.error_file)
+        await self._remove(found)
+        tended.lines.append(
+            f"batch {batch.id} turned up at the provider after its jobs were given back; it is "
+            "cancelled"
+        )
 
     async def _collect(self, batch: Batch, shown: ProviderBatch) -> None:
         jobs = await self._batches.sent_jobs(batch.id, model=batch.model)

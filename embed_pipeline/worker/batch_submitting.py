@@ -150,13 +150,17 @@ class Submitter:
         self._all.passed(Step.HELD)
         made = await self._provider.create(file_id, self._all.metadata(id_))
         self._all.passed(Step.CREATED)
-        await self._write(
-            id_,
-            status=BatchStatus.SUBMITTED.value,
-            provider_id=made.id,
-            provider_status=made.status,
-            expires_at=made.expires_at,
-        )
+        try:
+            await self._write(
+                id_,
+                status=BatchStatus.SUBMITTED.value,
+                provider_id=made.id,
+                provider_status=made.status,
+                expires_at=made.expires_at,
+            )
+        except TurnLostError:
+            await self._cancel_unless_adopted(id_, made.id)
+            raise
         self._all.passed(Step.SUBMITTED)
         logger.info("batch=%s submitted: %d jobs as %s", id_, done.jobs, made.id)
         done.batch = id_
@@ -165,6 +169,13 @@ class Submitter:
     async def _write(self, id_: str, **properties: Any) -> None:
         if not await self._batches.write(id_, holder=self._all.holder, **properties):
             raise TurnLostError(f"batch {id_} was taken by somebody else")
+
+    async def _cancel_unless_adopted(self, id_: str, provider_id: str) -> None:
+        """After a sleep of minutes: others have found the batch, or have given its jobs back."""
+        found = {batch.id: batch for batch in await self._batches.every()}.get(id_)
+        if found is None or found.status is BatchStatus.ABANDONED:
+            logger.warning("batch=%s came too late, %s is cancelled", id_, provider_id)
+            await self._provider.cancel(provider_id)
 
     async def _give_up(self, id_: str, why: str) -> Submitted:
         """The provider refuses: give all jobs back, for ordinary drains to work on meanwhile."""

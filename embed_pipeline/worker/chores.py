@@ -1,5 +1,6 @@
-"""What a drain does beside its jobs: it recovers expired leases, and counts."""
+"""What a drain does beside its jobs: it recovers expired leases, counts, and submits batches."""
 
+import asyncio
 import logging
 import time
 from datetime import timedelta
@@ -8,8 +9,9 @@ from typing import Final
 from embed_pipeline.domain.ports import Counters, JobStore
 from embed_pipeline.domain.results import RecoveredJob
 from embed_pipeline.worker.lease_keeper import Clock
-from embed_pipeline.worker.options import DrainOptions
+from embed_pipeline.worker.options import Batching, DrainOptions
 from embed_pipeline.worker.report import DrainReport
+from embed_pipeline.worker.stopping import unless_stopped
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,44 @@ class Counting:
             logger.warning("owner=%s cannot count: %s", self._report.owner, type(error).__name__)
         else:
             self._sent = now
+
+
+SECONDS_BETWEEN_BATCHES: Final = 60.0
+
+
+class Submitting:
+    """Lets what can wait go into a batch before it is leased for ordinary requests.
+
+    A drain does about as many jobs as make a batch and then looks at the backlog again: what comes
+    meanwhile is not paid for in full.
+    """
+
+    def __init__(
+        self,
+        batching: Batching | None,
+        report: DrainReport,
+        stop: asyncio.Event,
+        clock: Clock,
+    ) -> None:
+        self._batching = batching
+        self._report = report
+        self._stop = stop
+        self._clock = clock
+        self._due_at = 0.0
+        self._leased = 0
+
+    async def if_due(self) -> None:
+        """Look before the first lease, every minute, and after as many jobs as make a batch."""
+        if self._batching is None or self._stop.is_set():
+            return
+        has_done_enough = self._report.leased - self._leased >= self._batching.least
+        if self._clock() < self._due_at and not has_done_enough:
+            return
+        # A file of 150 MB takes minutes: who stops the drain does not wait for it. How far it came
+        # is written down, and others go on.
+        await unless_stopped(self._batching.look(self._report), self._stop)
+        self._due_at = self._clock() + SECONDS_BETWEEN_BATCHES
+        self._leased = self._report.leased
 
 
 JOBS_PER_RECOVERY: Final = 500

@@ -10,7 +10,7 @@ from typing import Any
 from embed_pipeline.domain.errors import DatabaseFault, UnreachableError
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.worker.batching import Item, first_tokens
-from embed_pipeline.worker.chores import Counting, Recovery
+from embed_pipeline.worker.chores import Counting, Recovery, Submitting
 from embed_pipeline.worker.in_flight import InFlight
 from embed_pipeline.worker.intake import Intake
 from embed_pipeline.worker.lease_keeper import Heartbeat, Holdings
@@ -53,6 +53,7 @@ class Drain:
         self._settler = Settler(parts.store, self._holdings, self.report, parts.fault_of)
         self._recovery = Recovery(parts.store, self._options, self.report, parts.clock)
         self._counting = Counting(parts.counters, self.report, parts.clock)
+        self._submitting = Submitting(parts.batching, self.report, self._stop, parts.clock)
         self._intake = Intake(parts, self._options, self._settler, self.report)
         self._processor = Processor(parts, self._options, self._settler, self.report)
         self._heartbeat = Heartbeat(
@@ -216,6 +217,9 @@ class Drain:
             self._leasing = asyncio.create_task(self._lease())
 
     async def _lease(self) -> None:
+        await self._submitting.if_due()
+        if self._intake.budget == 0:
+            return
         if self._resume_at:
             # Others waited for the same moment: look first, instead of leasing in vain. And
             # somebody may have ended the pause before its time.

@@ -89,8 +89,7 @@ class Intake:
         most = min(self._options.most_per_lease(self._texts_per_request), self._most)
         if self._options.max_jobs is None:
             return most
-        spent = self._report.leased - self._report.released - self._report.given_back
-        return max(0, min(most, self._options.max_jobs - spent))
+        return min(most, self._options.jobs_left(self._report))
 
     @property
     def has_long(self) -> bool:

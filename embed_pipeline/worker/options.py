@@ -1,11 +1,12 @@
 """How a drain works, and how much of it."""
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from embed_pipeline.domain.embedding import PreparedText, RequestLimits
 from embed_pipeline.domain.errors import plain_fault
@@ -37,12 +38,24 @@ class Parts:
     release_owner: ReleaseOwner | None = None
     price: Price = UNKNOWN
     clock: Clock = time.monotonic
+    batching: "Batching | None" = None
+    """What goes through the provider's Batch API, and is looked after beside the work."""
     trace: Callable[[DrainReport], AbstractContextManager[object]] = nullcontext
     """What the whole drain is inside of, from before its first lease to after its last release."""
 
     def prepared(self, text: str) -> PreparedText:
         """A text in the form in which it is sent."""
         return (self.prepare or self.embedder.prepare)(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """Looks after batches, and submits what can wait."""
+
+    look: Callable[[DrainReport], Coroutine[Any, Any, None]]
+    """Collects what is ready, submits a backlog; its errors are its own."""
+    least: int
+    """The fewest jobs that make a batch: after so many the drain looks at the backlog again."""
 
 
 SOONEST_LOOK: Final = 0.1
@@ -89,6 +102,13 @@ class DrainOptions:
         At most 600 looks a minute, and 200 once nothing has come for 12 s.
         """
         return min(self.idle_pause.total_seconds(), max(SOONEST_LOOK, silence / PATIENCE))
+
+    def jobs_left(self, report: DrainReport) -> int:
+        """How many jobs the drain may still take, those that go into batches too."""
+        if self.max_jobs is None:
+            return sys.maxsize
+        taken = report.leased - report.released - report.given_back + report.in_batches
+        return max(0, self.max_jobs - taken)
 
     def limits(self, of_provider: RequestLimits) -> RequestLimits:
         """The limits of one request of the drain."""

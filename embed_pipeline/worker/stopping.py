@@ -2,10 +2,11 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
+Result = TypeVar("Result")
 ON_TERMINATION: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -30,3 +31,19 @@ def stopped_by_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Itera
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+async def unless_stopped(
+    work: Coroutine[Any, Any, Result], stop: asyncio.Event, *, seconds: float | None = None
+) -> Result | None:
+    """What ``work`` returns; None where it was not done before the stop, or in so many seconds."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait(
+            {working, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        return working.result() if working.done() else None
+    finally:
+        stopping.cancel()
+        working.cancel()
+        await asyncio.wait({working, stopping})

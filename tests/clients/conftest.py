@@ -140,5 +140,6 @@ def deployment(
         EMBED_JOB_RETENTION_DAYS="14",
         OPENAI_API_KEY=KEY,
         OPENAI_BASE_URL=provider.base_url,
+        EMBEDDING_PROFILE="openai",
     )
     return made

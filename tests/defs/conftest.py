@@ -112,6 +112,7 @@ async def deployment(
         "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": NOBODY,
+        "EMBEDDING_PROFILE": "openai",
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)

@@ -1,17 +1,27 @@
 """Batches in Dagster: a drain submits, a tick asks and says how they stand, a run collects."""
 
+import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from embed_pipeline.cli.status import look, rows_about
 from embed_pipeline.defs import drains
+from embed_pipeline.domain.checks import ACCOUNTED, FAILED, LEASES, OLDEST, RETENTION
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.reading import examine_everything
+from embed_pipeline.worker import chores
+from embed_pipeline.worker.chores import Submitting
+from embed_pipeline.worker.options import Batching
+from embed_pipeline.worker.report import DrainReport, Ending
 from tests.defs.conftest import Deployment, SensorUnderTest
 from tests.support.batch_server import BatchServer, batch_server
 from tests.support.dagster_results import figures
+from tests.support.drain_harness import until
 from tests.support.queue_harness import MODEL
 
 JOBS = 10
@@ -81,6 +91,95 @@ async def test_m126_a_drain_can_be_told_otherwise(deployment: Deployment, api: B
 
     assert (api.batches, api.asked) == ({}, 1)
     assert await counted(deployment) == {"completed": JOBS}
+
+
+async def test_m126_a_drain_that_waits_for_jobs_goes_on_after_a_batch(
+    deployment: Deployment, api: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "SECONDS_BETWEEN_BATCHES", 0.0)
+    queue = deployment.queue
+    settings, stop = deployment.settings, asyncio.Event()
+    options = replace(wiring.drain_options(settings), until_empty=False)
+    embedder = wiring.open_embedder(settings)
+    work = wiring.opened_drain(settings, embedder, owner="watch", options=options, stop=stop)
+
+    async with work as (_, drain):
+        running = asyncio.create_task(drain.run())
+        for burst, done in ((4, 4), (4, 8), (JOBS, 8), (1, 9)):
+            names = [f"{done}-{burst}-{number}" for number in range(burst)]
+            for name in names:
+                await queue.put_entity(name)
+            await queue.admin.enqueue([NewJob(name, MODEL) for name in names])
+            batched = JOBS if burst in (JOBS, 1) else 0
+            wanted = (done, batched)
+            await until(lambda w=wanted: (drain.report.completed, drain.report.in_batches) == w)
+        stop.set()
+        await running
+
+    assert drain.report.ending is Ending.STOPPED
+    assert await counted(deployment) == {"completed": 9, "processing": JOBS}
+
+
+async def test_m126_a_drain_told_to_do_few_jobs_makes_no_batch_of_more(
+    deployment: Deployment, api: BatchServer
+) -> None:
+    await given_backlog(deployment)
+
+    few = figures(await deployment.run("drain_embed_queue", {"linger_seconds": 0, "max_jobs": 3}))
+    more = figures(await deployment.run("drain_embed_queue", {"linger_seconds": 0, "max_jobs": 6}))
+
+    assert (few["in_batches"], few["completed"]) == (0, 3)
+    assert (more["in_batches"], more["completed"]) == (6, 0)
+
+
+async def test_m126_a_drain_that_is_stopped_does_not_wait_for_its_file_to_be_sent(
+    deployment: Deployment, api: BatchServer
+) -> None:
+    await given_backlog(deployment)
+    settings, stop, looking = deployment.settings, asyncio.Event(), asyncio.Event()
+
+    async def look(_: DrainReport) -> None:
+        looking.set()
+        await asyncio.Event().wait()
+
+    batching = Batching(look, settings.batch_least)
+    submitting = Submitting(batching, DrainReport("w", MODEL), stop, time.monotonic)
+    work = asyncio.create_task(submitting.if_due())
+    await looking.wait()
+    stop.set()
+
+    await asyncio.wait_for(work, 60)
+
+
+async def test_m126_a_drain_looks_every_minute_and_after_as_many_jobs_as_make_a_batch() -> None:
+    now, looks, report = [1000.0], list[float](), DrainReport("w", MODEL)
+
+    async def look(_: DrainReport) -> None:
+        looks.append(now[0])
+
+    submitting = Submitting(Batching(look, 5), report, asyncio.Event(), lambda: now[0])
+    for seconds, leased in ((0, 0), (1, 4), (2, 5), (3, 9), (4, 10), (63, 10), (64, 10)):
+        now[0], report.leased = 1000.0 + seconds, leased
+        await submitting.if_due()
+
+    assert looks == [1000.0, 1002.0, 1004.0, 1064.0]
+
+
+async def test_m126_no_check_takes_a_batch_for_stuck_work(
+    deployment: Deployment, api: BatchServer
+) -> None:
+    await given_backlog(deployment)
+    await deployment.run("drain_embed_queue", {"linger_seconds": 0})
+
+    # As ten hours later: every time that is written on the jobs is that much older.
+    await deployment.queue.run(
+        "MATCH (j:EmbedProcessing) UNWIND ['heartbeat_at', 'locked_at', 'created_at', 'run_after'] "
+        "AS name WITH j, name WHERE j[name] IS NOT NULL SET j[name] = j[name] - 36000000"
+    )
+    _, verdicts = await examine_everything(deployment.queue.driver, deployment.settings)
+
+    of_jobs = {LEASES, ACCOUNTED, OLDEST, FAILED, RETENTION}
+    assert {verdict.check for verdict in verdicts if verdict.passed is not False} >= of_jobs
 
 
 async def test_m126_status_says_how_batches_stand(deployment: Deployment, api: BatchServer) -> None:

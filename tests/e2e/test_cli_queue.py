@@ -78,6 +78,7 @@ def through(provider: OpenAIServer, *, key: str = KEY) -> dict[str, str]:
         "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
         "OPENAI_API_KEY": key,
         "OPENAI_BASE_URL": provider.base_url,
+        "EMBEDDING_PROFILE": "openai",
     }
 
 

@@ -53,6 +53,7 @@ def test_m88_a_drain_under_nohup_make_dev_survives_a_hang_up_and_a_stop_ends_it(
             **SETTINGS,
             **neo4j_server.environment,
             "OPENAI_BASE_URL": provider.base_url,
+            "EMBEDDING_PROFILE": "openai",
             "EMBED_JOB_STOP_GRACE_MS": "1000",
             "EMBED_PIPELINE_PORT": str(free_port()),
         }

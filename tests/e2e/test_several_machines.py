@@ -60,6 +60,7 @@ def graph(server: TestServer) -> Iterator[Graph]:
 @pytest.fixture
 def settings(server: TestServer, provider: OpenAIServer) -> dict[str, str]:
     settings = {**SETTINGS, **server.environment, "OPENAI_BASE_URL": provider.base_url}
+    settings["EMBEDDING_PROFILE"] = "openai"
     made = Project(ROOT, settings).run("init")
     assert made.returncode == 0, made.stderr
     return settings

@@ -37,6 +37,7 @@ def graph(neo4j_server: TestServer) -> Iterator[Graph]:
 @pytest.fixture
 def project(neo4j_server: TestServer, graph: Graph, provider: OpenAIServer) -> Project:
     settings = {**SETTINGS, **neo4j_server.environment, "OPENAI_BASE_URL": provider.base_url}
+    settings["EMBEDDING_PROFILE"] = "openai"
     project = Project(ROOT, settings)
     for queue in ({}, ACME):
         made = project.run("init", "--change-model", **queue)

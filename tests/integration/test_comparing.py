@@ -94,6 +94,7 @@ async def test_what_costs_much_is_asked_for_first_and_charged_as_said(
             "EMBEDDING_PRICE_USD_PER_MILLION": str(PRICE),
             "OPENAI_API_KEY": KEY,
             "OPENAI_BASE_URL": provider.base_url,
+            "EMBEDDING_PROFILE": "openai",
         }
         for name, value in variables.items():
             monkeypatch.setenv(name, value)

@@ -57,6 +57,7 @@ async def traced(neo4j_server: TestServer, tmp_path_factory: pytest.TempPathFact
             "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
             "OPENAI_API_KEY": KEY,
             "OPENAI_BASE_URL": provider.base_url,
+            "EMBEDDING_PROFILE": "openai",
             "OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint,
         }
         assert project.run("reconcile", **environment).returncode == 0

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any, Literal
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -21,6 +19,7 @@ from starlette.routing import Route
 
 from embed_pipeline.devserver.ports import free_port
 from tests.support.openai_server import failure, vectors
+from tests.support.serving import serving
 
 DAY = 24 * 3600
 
@@ -49,6 +48,8 @@ class BatchServer:
     """Does so many lines, then the window is over."""
     cuts: Literal["inside", "between"] | None = None
     """Ends an answer in its middle: inside a line, or between two."""
+    takes_any_file: bool = False
+    """Makes a batch of a file that is gone."""
     deleted: list[str] = field(default_factory=list)
     asked: int = 0
     """Ordinary requests."""
@@ -93,6 +94,8 @@ class BatchServer:
 
     async def create(self, request: Request) -> Response:
         body = await request.json()
+        if body["input_file_id"] not in self.files and not self.takes_any_file:
+            return failure(400, "no such file", None)
         id_ = f"batch_{len(self.batches)}"
         self.batches[id_] = {
             "id": id_,
@@ -127,6 +130,13 @@ class BatchServer:
         if found is None or self.hides:
             return failure(404, "no such batch", None)
         return JSONResponse(found)
+
+    async def cancel(self, request: Request) -> Response:
+        batch = self.batches[request.path_params["id"]]
+        if batch["status"] != "in_progress":
+            return failure(400, "it is over", None)
+        batch["status"] = "cancelled"
+        return JSONResponse(batch)
 
     def finish(self, id_: str) -> None:
         """Do the work of a batch, and charge for it."""
@@ -209,17 +219,8 @@ def batch_server() -> Iterator[BatchServer]:
             Route("/v1/batches", state.create, methods=["POST"]),
             Route("/v1/batches", state.every),
             Route("/v1/batches/{id}", state.one),
+            Route("/v1/batches/{id}/cancel", state.cancel, methods=["POST"]),
         ]
     )
-    server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=state.port, log_level="error", lifespan="off")
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
+    with serving(app, state.port):
         yield state
-    finally:
-        server.should_exit = True
-        thread.join()

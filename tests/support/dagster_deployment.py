@@ -269,6 +269,7 @@ def deployment(
         **SETTINGS,
         **server.environment,
         "OPENAI_BASE_URL": provider.base_url,
+        "EMBEDDING_PROFILE": "openai",
         **environment,
     }
     configured = Project(project.folder, {**project.environment, **settings})

@@ -29,6 +29,7 @@ def environment_for(server: TestServer, provider: OpenAIServer, *, lease_ms: int
         "EMBEDDING_PROVIDER": "openai",
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": provider.base_url,
+        "EMBEDDING_PROFILE": "openai",
     }
 
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,6 +19,7 @@ from starlette.routing import Route
 
 from embed_pipeline.devserver.ports import free_port
 from embed_pipeline.domain.errors import PROBE_WORD
+from tests.support.serving import serving
 
 KEY = "sk-test-only-key"
 Answer = Response | None
@@ -165,18 +165,8 @@ def openai_server() -> Iterator[OpenAIServer]:
     """Serve until the block ends."""
     state = OpenAIServer(port=free_port())
     app = Starlette(routes=[Route("/v1/embeddings", state.embeddings, methods=["POST"])])
-    server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=state.port, log_level="error", lifespan="off")
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
+    with serving(app, state.port):
         yield state
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 if __name__ == "__main__":

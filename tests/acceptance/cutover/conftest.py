@@ -177,6 +177,7 @@ async def empty(
             "EMBEDDING_RATE_LIMIT_TOKENS": "100000",
             "OPENAI_API_KEY": KEY,
             "OPENAI_BASE_URL": provider.base_url,
+            "EMBEDDING_PROFILE": "openai",
         }
         for name, value in variables.items():
             monkeypatch.setenv(name, value)

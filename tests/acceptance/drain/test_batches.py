@@ -3,19 +3,31 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 import pytest
 
-from embed_pipeline.domain.batch import LOOK_AGAIN, REFUSED_FOR, TURN, BatchStatus
+from embed_pipeline.domain.batch import (
+    LONGEST_BATCH,
+    LOOK_AGAIN,
+    LOOK_FOR_STRAYS,
+    REFUSED_FOR,
+    TURN,
+    BatchStatus,
+    ProviderBatch,
+)
 from embed_pipeline.domain.budget import Budget
 from embed_pipeline.domain.job import JobFilter
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.text import memento_text
+from embed_pipeline.embedding.openai_batch import OpenAIBatches
 from embed_pipeline.worker.batch_parts import Step
+from embed_pipeline.worker.batch_submitting import Submitted, Submitter, TurnLostError
 from tests.conftest import TestServer
 from tests.support.batch_harness import Batching, CrashError, crash_after
 from tests.support.batch_server import BatchServer, batch_server, numbers_for
@@ -53,7 +65,9 @@ async def work_to_the_end(queue: DrainUnderTest, batching: Batching) -> None:
 
 
 async def left(queue: DrainUnderTest) -> int:
-    [row] = await queue.run("MATCH (b:EmbedBatch) RETURN count(b) AS batches")
+    [row] = await queue.run(
+        "MATCH (b:EmbedBatch) WHERE b.status <> 'abandoned' RETURN count(b) AS batches"
+    )
     return row["batches"]
 
 
@@ -184,6 +198,138 @@ async def test_m126_what_the_provider_never_shows_is_given_up_after_the_second_l
     assert soon == {"processing": JOBS}
     assert await queue.counted() == {"pending": JOBS}
     assert await queue.attempts() == {0: JOBS}
+
+
+@dataclass
+class Asleep:
+    """A provider whose caller is suspended just before the batch is made."""
+
+    provider: OpenAIBatches
+    is_asleep: asyncio.Event = field(default_factory=asyncio.Event)
+    wakes: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.provider, name)
+
+    async def create(self, file: str, metadata: Mapping[str, str]) -> ProviderBatch:
+        self.is_asleep.set()
+        await self.wakes.wait()
+        return await self.provider.create(file, metadata)
+
+
+@asynccontextmanager
+async def suspended_before_create(batching: Batching) -> AsyncIterator[asyncio.Task[Submitted]]:
+    """Inside the block the others have given the jobs back; at its end the sleeper wakes up."""
+    async with batching.parts() as parts:
+        sleeper = Asleep(cast("OpenAIBatches", parts.provider))
+        work = asyncio.create_task(Submitter(replace(parts, provider=sleeper)).submit())
+        await sleeper.is_asleep.wait()
+        for _ in range(2):
+            await wait_for_nobody(batching)
+            await batching.tend()
+        yield work
+        sleeper.wakes.set()
+        await asyncio.wait({work})
+
+
+async def test_m126_a_batch_that_is_asked_for_after_a_long_sleep_is_not_made(
+    queue: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    await queue.given(JOBS)
+
+    async with suspended_before_create(batching) as sleeper:
+        given_back = await queue.counted()
+
+    assert given_back == {"pending": JOBS}
+    assert "no such file" in (sleeper.result().reason or "")
+    assert (api.batches, api.charged) == ({}, 0)
+    await work_to_the_end(queue, batching)
+    await assert_each_is_embedded_once(queue, api)
+
+
+async def test_m126_who_wakes_up_too_late_cancels_what_nobody_would_collect(
+    queue: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    await queue.given(JOBS)
+    api.is_done, api.takes_any_file = False, True
+
+    async with suspended_before_create(batching) as sleeper:
+        pass
+
+    assert isinstance(sleeper.exception(), TurnLostError)
+    assert [batch["status"] for batch in api.batches.values()] == ["cancelled"]
+    assert await queue.counted() == {"pending": JOBS}
+
+
+async def test_m126_what_was_made_too_late_is_found_by_its_metadata_and_cancelled(
+    queue: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    await queue.given(JOBS)
+    api.is_done, api.hides = False, True
+    with pytest.raises(CrashError):
+        await batching.submit(crash_after(Step.CREATED))
+    for _ in range(2):
+        await wait_for_nobody(batching)
+        await batching.tend()
+
+    api.hides = False
+    soon = await batching.tend()
+    batching.clock.by += LOOK_FOR_STRAYS
+    late = await batching.tend()
+
+    assert "should it turn up" in soon.lines[0]
+    assert "turned up at the provider" in late.lines[0]
+    assert api.batches["batch_0"]["status"] == "cancelled"
+    assert await batching.queue.batches.every() == []
+    assert await queue.counted() == {"pending": JOBS}
+
+
+async def test_m126_what_others_have_adopted_is_not_cancelled(
+    queue: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    await queue.given(JOBS)
+    api.is_done = False
+
+    async with batching.parts() as parts:
+        begun = asyncio.Event()
+
+        class Slow(Asleep):
+            async def create(self, file: str, metadata: Mapping[str, str]) -> ProviderBatch:
+                made = await self.provider.create(file, metadata)
+                begun.set()
+                await self.wakes.wait()
+                return made
+
+        slow = Slow(cast("OpenAIBatches", parts.provider))
+        work = asyncio.create_task(Submitter(replace(parts, provider=slow)).submit())
+        await begun.wait()
+        await wait_for_nobody(batching)
+        await batching.tend()
+        slow.wakes.set()
+        await asyncio.wait({work})
+
+    assert api.batches["batch_0"]["status"] == "in_progress"
+    api.finish("batch_0")
+    await batching.tend()
+    await assert_each_is_embedded_once(queue, api)
+
+
+async def test_m126_a_batch_that_never_turns_up_is_forgotten(
+    queue: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    await queue.given(JOBS)
+    with pytest.raises(CrashError):
+        await batching.submit(crash_after(Step.HELD))
+    for _ in range(2):
+        await wait_for_nobody(batching)
+        await batching.tend()
+
+    [kept] = await batching.queue.batches.every()
+    batching.clock.by += LONGEST_BATCH
+    await batching.tend()
+
+    assert kept.status is BatchStatus.ABANDONED
+    assert await batching.queue.batches.every() == []
 
 
 async def test_m126_leases_of_a_batch_are_not_recovered_and_make_no_suspects(

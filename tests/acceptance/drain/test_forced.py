@@ -202,6 +202,7 @@ def settings(
         "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": queue.provider.base_url,
+        "EMBEDDING_PROFILE": "openai",
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -7,14 +7,12 @@ import shutil
 import socket
 import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -25,6 +23,7 @@ from websockets.sync.client import connect
 
 from embed_pipeline.devserver.ports import answers, free_port
 from tests.support.project import ROOT
+from tests.support.serving import serving
 
 EXAMPLE = ROOT / "deploy/nginx/dagster.conf"
 PASSWORD = {"Authorization": "Basic " + base64.b64encode(b"ada:engine").decode()}
@@ -117,15 +116,8 @@ class Proxy:
 def dagster() -> Iterator[int]:
     """The port of a real server for HTTP and web sockets."""
     port = free_port()
-    config = uvicorn.Config(DAGSTER, host="127.0.0.1", port=port, log_level="error", lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield port
-    server.should_exit = True
-    thread.join()
+    with serving(DAGSTER, port):
+        yield port
 
 
 @pytest.fixture(scope="module")

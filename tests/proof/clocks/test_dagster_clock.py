@@ -50,6 +50,7 @@ def dev(
         **SETTINGS,
         **neo4j_server.environment,
         "OPENAI_BASE_URL": provider.base_url,
+        "EMBEDDING_PROFILE": "openai",
         **machine_clock.environment,
     }
     configured = Project(project.folder, settings)
