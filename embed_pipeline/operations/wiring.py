@@ -230,9 +230,8 @@ async def opened_drain(
 
     async with AsyncExitStack() as stack:
         stack.push_async_callback(embedder.close)
-        queue = await stack.enter_async_context(
-            opened_queue(settings, for_drain=True, opener=opener)
-        )
+        opened = opened_queue(settings, for_drain=True, opener=opener)
+        queue = await stack.enter_async_context(opened)
         await queue.identity.claim()
         set_loaded_modules_aside()
 
@@ -246,20 +245,18 @@ async def opened_drain(
         batching = await batching_of(
             queue, settings, embedder, options, mode=mode or settings.mode, say=say
         )
-        yield (
+        drain = drain_on(
             queue,
-            drain_on(
-                queue,
-                settings,
-                embedder,
-                owner=owner,
-                options=options,
-                stop=stop,
-                say=say,
-                open_store=open_store,
-                batching=batching,
-            ),
+            settings,
+            embedder,
+            owner=owner,
+            options=options,
+            stop=stop,
+            say=say,
+            open_store=open_store,
+            batching=batching,
         )
+        yield queue, drain
 
 
 def drain_on(

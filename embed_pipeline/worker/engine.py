@@ -82,8 +82,7 @@ class Drain:
         """Work until there is nothing left, the budget is used, or the drain is told to stop.
 
         Raises:
-            Exception: the database cannot be reached, and the drain does not wait for new jobs;
-                or it refuses. What was held is given back, or expires.
+            Exception: the database refuses, or is away and the drain does not wait for new jobs.
         """
         with self._parts.trace(self.report):
             return await self._run()
@@ -218,11 +217,8 @@ class Drain:
 
     async def _lease(self) -> None:
         await self._submitting.if_due()
-        if self._intake.budget == 0:
-            return
         if self._resume_at:
-            # Others waited for the same moment: look first, instead of leasing in vain. And
-            # somebody may have ended the pause before its time.
+            # Others waited for the same moment, or the pause was ended before its time: look first.
             grant = await self._parts.limiter.peek()
             if not grant.is_granted:
                 self._wait_for(grant)

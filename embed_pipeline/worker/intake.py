@@ -136,6 +136,8 @@ class Intake:
         Raises:
             EmbedPipelineError: the database cannot be reached.
         """
+        if self.budget == 0 and not self._long:
+            return Batch()  # What was left has gone into a batch meanwhile.
         is_turn_of_long = self._leases_since_long >= LEASES_BETWEEN_LONG or not self._may_lease
         if self._long and is_turn_of_long:
             self._leases_since_long = 0
