@@ -211,7 +211,7 @@ class Neo4jQueueAdmin:
         is_preview: bool,
         exclude: ErrorCategory | None = None,
     ) -> BulkReport:
-        """Change all jobs of a filter for which ``TRANSITIONS`` has the move."""
+        """Change all jobs of a filter for which ``MOVES`` has the move."""
         sources = MOVES[move][0]
         statuses = sources if which.statuses is None else which.statuses & sources
         parameters = filter_parameters(replace(which, statuses=statuses), exclude=exclude)
