@@ -46,7 +46,7 @@ async def test_m6_entity_and_job_commit_together_or_not_at_all(queue: Neo4jUnder
             await session.begin_transaction() as tx,
         ):
             await tx.run("CREATE (:Entity {name: $uid, version: 1})", uid=uid)
-            outcome = await queue.admin.enqueue_in(tx, [NewJob(uid, MODEL)])
+            outcome = await queue.queue.admin.enqueue_in(tx, [NewJob(uid, MODEL)])
             assert outcome == [EnqueueOutcome.CREATED]
             await (tx.commit() if commit else tx.rollback())
 

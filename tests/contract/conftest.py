@@ -1,12 +1,11 @@
 """One suite over every queue, over the oldest and the newest Neo4j, and over a second queue."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from embed_pipeline.store.connection import open_driver
-from tests.support.queue_harness import ACME, FakeUnderTest, Neo4jUnderTest
+from tests.support.queue_harness import ACME, FakeUnderTest, Neo4jUnderTest, QueueUnderTest
 
 FURTHER = {"neo4j_2026", "second_queue"}
 
@@ -21,7 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+async def queue(request: pytest.FixtureRequest) -> AsyncIterator[QueueUnderTest]:
     if request.param == "fake":
         yield FakeUnderTest()
         return

@@ -16,14 +16,14 @@ from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
-from tests.support.queue_harness import MODEL, hash_for
+from tests.support.queue_harness import MODEL, QueueUnderTest, hash_for
 
 PENDING, PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 CREATED, PRESENT = EnqueueOutcome.CREATED, EnqueueOutcome.PRESENT
 PROMOTED, REVIVED = EnqueueOutcome.PROMOTED, EnqueueOutcome.REVIVED
 
 
-async def test_enqueue_says_what_it_did(queue: Any) -> None:
+async def test_enqueue_says_what_it_did(queue: QueueUnderTest) -> None:
     wish = NewJob("ada", MODEL)
 
     assert await queue.admin.enqueue([wish]) == [CREATED]
@@ -33,7 +33,9 @@ async def test_enqueue_says_what_it_did(queue: Any) -> None:
     assert (await queue.job("ada")).priority == 3
 
 
-async def test_m117_a_job_that_is_put_off_waits_until_somebody_is_in_a_hurry(queue: Any) -> None:
+async def test_m117_a_job_that_is_put_off_waits_until_somebody_is_in_a_hurry(
+    queue: QueueUnderTest,
+) -> None:
     later = NewJob("ada", MODEL, priority=-1, delay=timedelta(minutes=5))
     await queue.put_entity("ada")
 
@@ -44,7 +46,9 @@ async def test_m117_a_job_that_is_put_off_waits_until_somebody_is_in_a_hurry(que
     assert [job.lease.entity_uid for job in (await queue.lease()).jobs] == ["ada"]
 
 
-async def test_m117_what_was_put_off_is_leased_when_its_time_has_come(queue: Any) -> None:
+async def test_m117_what_was_put_off_is_leased_when_its_time_has_come(
+    queue: QueueUnderTest,
+) -> None:
     await queue.in_state("ada", JobStatus.COMPLETED)
     await queue.admin.enqueue(
         [NewJob("ada", MODEL, priority=-1, text_hash="x", delay=timedelta(minutes=5))]
@@ -60,7 +64,7 @@ async def test_m117_what_was_put_off_is_leased_when_its_time_has_come(queue: Any
     assert (await queue.job("ada")).priority == 0
 
 
-async def test_enqueue_answers_in_the_order_of_the_wishes(queue: Any) -> None:
+async def test_enqueue_answers_in_the_order_of_the_wishes(queue: QueueUnderTest) -> None:
     await queue.admin.enqueue([NewJob("b", MODEL)])
 
     outcomes = await queue.admin.enqueue([NewJob(uid, MODEL) for uid in ("c", "b", "a", "c")])
@@ -69,7 +73,9 @@ async def test_enqueue_answers_in_the_order_of_the_wishes(queue: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED])
-async def test_a_changed_text_revives_a_finished_job(queue: Any, status: JobStatus) -> None:
+async def test_a_changed_text_revives_a_finished_job(
+    queue: QueueUnderTest, status: JobStatus
+) -> None:
     await queue.in_state("ada", status)
     same = NewJob("ada", MODEL, text_hash=hash_for("ada"))
     other = NewJob("ada", MODEL, text_hash=hash_for("ada", "other"))
@@ -83,7 +89,9 @@ async def test_a_changed_text_revives_a_finished_job(queue: Any, status: JobStat
     assert (await queue.counters())["revived"] == 1
 
 
-async def test_a_job_that_the_queue_cancelled_is_revived_by_the_next_enqueue(queue: Any) -> None:
+async def test_a_job_that_the_queue_cancelled_is_revived_by_the_next_enqueue(
+    queue: QueueUnderTest,
+) -> None:
     [item] = await queue.leased("ada")
     await queue.delete_entity("ada")
     await queue.jobs.load([item.lease])
@@ -92,7 +100,7 @@ async def test_a_job_that_the_queue_cancelled_is_revived_by_the_next_enqueue(que
     assert await queue.admin.enqueue([NewJob("ada", MODEL)]) == [REVIVED]
 
 
-async def test_force_revives_an_unchanged_job(queue: Any) -> None:
+async def test_force_revives_an_unchanged_job(queue: QueueUnderTest) -> None:
     await queue.in_state("ada", JobStatus.COMPLETED)
 
     outcome = await queue.admin.enqueue([NewJob("ada", MODEL, force=True)])
@@ -101,7 +109,7 @@ async def test_force_revives_an_unchanged_job(queue: Any) -> None:
     assert (await queue.job("ada")).fence == 1
 
 
-async def test_a_newer_version_supersedes_older_pending_jobs(queue: Any) -> None:
+async def test_a_newer_version_supersedes_older_pending_jobs(queue: QueueUnderTest) -> None:
     await queue.given_jobs("ada", "bob")
     [item] = (await queue.lease(limit=1)).jobs
 
@@ -134,7 +142,7 @@ def test_a_key_that_the_database_would_take_for_another_is_refused(wish: dict[st
         NewJob(**{"entity_uid": "ada", "model": MODEL, **wish})
 
 
-async def test_recovery_takes_expired_leases_oldest_first(queue: Any) -> None:
+async def test_recovery_takes_expired_leases_oldest_first(queue: QueueUnderTest) -> None:
     for uid in ("c", "a", "b"):
         await queue.leased(uid)
         queue.clock.advance(timedelta(seconds=1))
@@ -147,7 +155,7 @@ async def test_recovery_takes_expired_leases_oldest_first(queue: Any) -> None:
     assert (await queue.counters())["recovered"] == 3
 
 
-async def test_m71_no_job_fails_through_an_expiry_that_it_shared(queue: Any) -> None:
+async def test_m71_no_job_fails_through_an_expiry_that_it_shared(queue: QueueUnderTest) -> None:
     await queue.given_jobs("ada")
     for _ in range(2):
         [item] = (await queue.lease()).jobs
@@ -172,7 +180,7 @@ async def test_m71_no_job_fails_through_an_expiry_that_it_shared(queue: Any) -> 
     assert (job.status, job.attempts, job.error) == (JobStatus.FAILED, 3, "boom")
 
 
-async def test_leases_of_a_dead_run_are_taken_without_waiting(queue: Any) -> None:
+async def test_leases_of_a_dead_run_are_taken_without_waiting(queue: QueueUnderTest) -> None:
     await queue.leased("ada", owner="run-1/a")
     await queue.leased("bob", owner="run-10/a")
 
@@ -184,7 +192,7 @@ async def test_leases_of_a_dead_run_are_taken_without_waiting(queue: Any) -> Non
     assert (await queue.job("bob")).status is PROCESSING
 
 
-async def test_leases_of_a_stopped_run_are_given_back(queue: Any) -> None:
+async def test_leases_of_a_stopped_run_are_given_back(queue: QueueUnderTest) -> None:
     await queue.leased("ada", owner="run-1/a")
     await queue.leased("bob", owner="run-10/a")
 
@@ -195,7 +203,7 @@ async def test_leases_of_a_stopped_run_are_given_back(queue: Any) -> None:
     assert (await queue.job("bob")).lock_owner == "run-10/a"
 
 
-async def test_cancel_by_filter_previews_first(queue: Any) -> None:
+async def test_cancel_by_filter_previews_first(queue: QueueUnderTest) -> None:
     await queue.leased("ada")
     await queue.given_jobs("bob")
     await queue.in_state("cyd", JobStatus.CANCELLED)
@@ -210,7 +218,9 @@ async def test_cancel_by_filter_previews_first(queue: Any) -> None:
     assert (await queue.job("bob")).error == "not needed"
 
 
-async def test_what_people_write_is_kept_without_the_key_that_they_pasted(queue: Any) -> None:
+async def test_what_people_write_is_kept_without_the_key_that_they_pasted(
+    queue: QueueUnderTest,
+) -> None:
     await queue.given_jobs("ada", "bob")
     words = "see password=hunter2hunter2"
 
@@ -225,14 +235,14 @@ async def test_what_people_write_is_kept_without_the_key_that_they_pasted(queue:
 
 
 @pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED])
-async def test_a_finished_job_cannot_be_cancelled(queue: Any, status: JobStatus) -> None:
+async def test_a_finished_job_cannot_be_cancelled(queue: QueueUnderTest, status: JobStatus) -> None:
     job = await queue.in_state("ada", status)
 
     with pytest.raises(TransitionRefusedError, match=status):
         await queue.admin.cancel_job(job.id, by="operator")
 
 
-async def test_a_cancelled_job_writes_no_vector(queue: Any) -> None:
+async def test_a_cancelled_job_writes_no_vector(queue: QueueUnderTest) -> None:
     cancelled, sibling = await queue.leased("ada", "bob")
     await queue.admin.cancel_job(cancelled.lease.job_id, by="operator")
 
@@ -242,7 +252,7 @@ async def test_a_cancelled_job_writes_no_vector(queue: Any) -> None:
     assert await queue.vector("ada") is None
 
 
-async def test_retry_gives_failed_jobs_a_fresh_start(queue: Any) -> None:
+async def test_retry_gives_failed_jobs_a_fresh_start(queue: QueueUnderTest) -> None:
     await queue.in_state("bad", JobStatus.FAILED)
     [item] = await queue.leased("ada")
     await queue.fail(item.lease, category=ErrorCategory.CRITICAL, is_pinned=True)
@@ -258,7 +268,7 @@ async def test_retry_gives_failed_jobs_a_fresh_start(queue: Any) -> None:
     assert (job.status, job.attempts, job.error, job.processed_at) == (PENDING, 0, None, None)
 
 
-async def test_jobs_are_found_by_what_an_operator_knows(queue: Any) -> None:
+async def test_jobs_are_found_by_what_an_operator_knows(queue: QueueUnderTest) -> None:
     await queue.leased("ada", owner="run-1/a")
     await queue.in_state("bad", JobStatus.FAILED)
     await queue.given_jobs("bob")
@@ -278,7 +288,7 @@ async def test_jobs_are_found_by_what_an_operator_knows(queue: Any) -> None:
     assert await found(has_lock=True) == ["ada"]
 
 
-async def test_pages_follow_each_other(queue: Any) -> None:
+async def test_pages_follow_each_other(queue: QueueUnderTest) -> None:
     await queue.given_jobs("a", "b", "c")
 
     first = await queue.admin.find_jobs(JobFilter(), limit=2)
@@ -287,18 +297,18 @@ async def test_pages_follow_each_other(queue: Any) -> None:
     assert len({job.id for job in first + second}) == 3
 
 
-async def test_an_unknown_job_is_not_found(queue: Any) -> None:
+async def test_an_unknown_job_is_not_found(queue: QueueUnderTest) -> None:
     with pytest.raises(JobNotFoundError):
         await queue.admin.job_status("nobody")
     with pytest.raises(JobNotFoundError):
         await queue.admin.cancel_job("nobody", by="operator")
 
 
-async def test_counts_have_a_number_for_every_state(queue: Any) -> None:
+async def test_counts_have_a_number_for_every_state(queue: QueueUnderTest) -> None:
     assert await queue.admin.counts() == dict.fromkeys(JobStatus, 0)
 
 
-async def test_a_paused_queue_gives_out_nothing_but_lets_go_on(queue: Any) -> None:
+async def test_a_paused_queue_gives_out_nothing_but_lets_go_on(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.given_jobs("bob")
 
@@ -312,7 +322,7 @@ async def test_a_paused_queue_gives_out_nothing_but_lets_go_on(queue: Any) -> No
     assert len((await queue.lease()).jobs) == 1
 
 
-async def test_the_breaker_lets_one_probe_through(queue: Any) -> None:
+async def test_the_breaker_lets_one_probe_through(queue: QueueUnderTest) -> None:
     await queue.given_jobs("a", "b", "c")
 
     breaker = await queue.switch.open_breaker("key refused")
@@ -332,7 +342,7 @@ async def test_the_breaker_lets_one_probe_through(queue: Any) -> None:
     assert len((await queue.lease(limit=3)).jobs) == 2
 
 
-async def test_every_failed_probe_doubles_the_pause(queue: Any) -> None:
+async def test_every_failed_probe_doubles_the_pause(queue: QueueUnderTest) -> None:
     await queue.given_jobs("a", "b")
     pauses = []
 
@@ -340,6 +350,7 @@ async def test_every_failed_probe_doubles_the_pause(queue: Any) -> None:
         breaker = await queue.switch.open_breaker("quota gone")
         together = await queue.switch.open_breaker("quota gone")
         assert together == breaker
+        assert breaker.probe_at is not None
         pauses.append((breaker.probe_at - queue.clock.now) // timedelta(minutes=1))
         queue.clock.advance(breaker.probe_at - queue.clock.now)
         [probe] = (await queue.lease(limit=5)).jobs
@@ -349,7 +360,7 @@ async def test_every_failed_probe_doubles_the_pause(queue: Any) -> None:
 
 
 async def test_m72_while_the_provider_is_down_nobody_gets_a_job_and_one_at_a_time_asks(
-    queue: Any,
+    queue: QueueUnderTest,
 ) -> None:
     await queue.given_jobs("a", "b")
 
@@ -371,7 +382,7 @@ async def test_m72_while_the_provider_is_down_nobody_gets_a_job_and_one_at_a_tim
     assert not (await queue.switch.state()).breaker.is_outage
 
 
-async def test_m72_an_outage_costs_no_attempt_and_leaves_its_error(queue: Any) -> None:
+async def test_m72_an_outage_costs_no_attempt_and_leaves_its_error(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     outcome = await queue.fail(item.lease, is_outage=True)
@@ -382,7 +393,9 @@ async def test_m72_an_outage_costs_no_attempt_and_leaves_its_error(queue: Any) -
     assert job.error is not None
 
 
-async def test_a_fault_after_an_outage_has_a_time_and_a_pause_of_its_own(queue: Any) -> None:
+async def test_a_fault_after_an_outage_has_a_time_and_a_pause_of_its_own(
+    queue: QueueUnderTest,
+) -> None:
     for _ in range(3):
         await queue.switch.open_breaker("503", is_outage=True)
         queue.clock.advance(timedelta(minutes=5))
@@ -394,7 +407,7 @@ async def test_a_fault_after_an_outage_has_a_time_and_a_pause_of_its_own(queue: 
     assert breaker.probe_at == queue.clock.now + timedelta(minutes=1)
 
 
-async def test_a_probe_that_vanished_is_replaced_after_its_lease(queue: Any) -> None:
+async def test_a_probe_that_vanished_is_replaced_after_its_lease(queue: QueueUnderTest) -> None:
     await queue.given_jobs("a", "b")
     await queue.switch.open_breaker("quota gone")
     queue.clock.advance(timedelta(minutes=1))
@@ -405,7 +418,7 @@ async def test_a_probe_that_vanished_is_replaced_after_its_lease(queue: Any) -> 
     assert len((await queue.lease(limit=5)).jobs) == 1
 
 
-async def test_m86_a_forced_job_is_known_by_its_lease(queue: Any) -> None:
+async def test_m86_a_forced_job_is_known_by_its_lease(queue: QueueUnderTest) -> None:
     first, second = await queue.leased("ada", "bob")
     await queue.complete(first.lease, second.lease)
 

@@ -11,7 +11,7 @@ from embed_pipeline.domain.audit import AuditEntry, Operator, OperatorAction
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.errors import ErrorCategory, TransitionRefusedError
 from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
-from tests.support.queue_harness import MODEL
+from tests.support.queue_harness import MODEL, QueueUnderTest
 
 WEEK = timedelta(days=7)
 ALICE = Operator("alice", "5f0c7e1a-run")
@@ -23,7 +23,7 @@ def seen(entry: AuditEntry) -> tuple[str, str, int]:
     return entry.action, entry.filter, entry.count
 
 
-async def given_two_of_each(queue: Any) -> None:
+async def given_two_of_each(queue: QueueUnderTest) -> None:
     for status in (JobStatus.FAILED, JobStatus.COMPLETED):
         for number in range(2):
             await queue.in_state(f"{status}-{number}", status)
@@ -52,7 +52,7 @@ ACTIONS: dict[OperatorAction, tuple[Callable[[Any], Awaitable[Any]], str, int]] 
 
 @pytest.mark.parametrize("action", ACTIONS)
 async def test_an_action_leaves_one_entry_that_says_who_what_and_how_many(
-    queue: Any, action: OperatorAction
+    queue: QueueUnderTest, action: OperatorAction
 ) -> None:
     act, asked, count = ACTIONS[action]
     await given_two_of_each(queue)
@@ -67,7 +67,9 @@ async def test_an_action_leaves_one_entry_that_says_who_what_and_how_many(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-async def test_what_nobody_asked_for_leaves_no_entry(queue: Any, action: OperatorAction) -> None:
+async def test_what_nobody_asked_for_leaves_no_entry(
+    queue: QueueUnderTest, action: OperatorAction
+) -> None:
     await given_two_of_each(queue)
 
     await ACTIONS[action][0](queue)
@@ -75,7 +77,7 @@ async def test_what_nobody_asked_for_leaves_no_entry(queue: Any, action: Operato
     assert await queue.actions() == []
 
 
-async def test_a_purge_leaves_one_entry(queue: Any) -> None:
+async def test_a_purge_leaves_one_entry(queue: QueueUnderTest) -> None:
     await given_two_of_each(queue)
     queue.clock.advance(WEEK + timedelta(minutes=1))
     queue.act_as(ALICE)
@@ -87,7 +89,7 @@ async def test_a_purge_leaves_one_entry(queue: Any) -> None:
     assert entry.is_complete
 
 
-async def test_previews_and_what_changes_nothing_leave_none(queue: Any) -> None:
+async def test_previews_and_what_changes_nothing_leave_none(queue: QueueUnderTest) -> None:
     await given_two_of_each(queue)
     queue.act_as(ALICE)
 
@@ -105,7 +107,7 @@ async def test_previews_and_what_changes_nothing_leave_none(queue: Any) -> None:
     assert await queue.actions() == []
 
 
-async def test_the_work_of_a_worker_is_nobodys_action(queue: Any) -> None:
+async def test_the_work_of_a_worker_is_nobodys_action(queue: QueueUnderTest) -> None:
     queue.act_as(ALICE)
     first, second, third = await queue.leased("ada", "bob", "cyd")
 
@@ -118,7 +120,9 @@ async def test_the_work_of_a_worker_is_nobodys_action(queue: Any) -> None:
     assert await queue.actions() == []
 
 
-async def test_entries_are_read_from_the_newest_and_kept_for_the_retention(queue: Any) -> None:
+async def test_entries_are_read_from_the_newest_and_kept_for_the_retention(
+    queue: QueueUnderTest,
+) -> None:
     queue.act_as(ALICE)
     await queue.switch.pause(by="alice")
     queue.clock.advance(timedelta(days=3))
@@ -132,7 +136,7 @@ async def test_entries_are_read_from_the_newest_and_kept_for_the_retention(queue
     assert [entry.action for entry in await queue.actions()] == ["resume"]
 
 
-async def test_resuming_closes_the_breaker_only_when_asked_to(queue: Any) -> None:
+async def test_resuming_closes_the_breaker_only_when_asked_to(queue: QueueUnderTest) -> None:
     await queue.switch.open_breaker("quota gone")
 
     await queue.switch.resume()
@@ -142,7 +146,7 @@ async def test_resuming_closes_the_breaker_only_when_asked_to(queue: Any) -> Non
     assert (await queue.switch.state()).breaker.status is BreakerStatus.CLOSED
 
 
-async def test_a_retry_keeps_the_errors_it_clears_in_the_history(queue: Any) -> None:
+async def test_a_retry_keeps_the_errors_it_clears_in_the_history(queue: QueueUnderTest) -> None:
     await queue.given_jobs("ada")
     for message in ("first", "second", "third"):
         [item] = (await queue.lease()).jobs

@@ -7,6 +7,7 @@ from typing import Any
 from embed_pipeline.domain.budget import Budget, Period, Unit
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.rate_window import RateLimits
+from tests.support.queue_harness import QueueUnderTest
 
 DOLLAR_PER_TOKEN = Price(1_000_000.0)
 EVENING = datetime(2026, 11, 30, 23, tzinfo=UTC)
@@ -18,12 +19,14 @@ def limits(**budget: Any) -> RateLimits:
     return replace(PLENTY, budget=Budget(DOLLAR_PER_TOKEN, **budget))
 
 
-def at(queue: Any, moment: datetime) -> Any:
+def at(queue: QueueUnderTest, moment: datetime) -> Any:
     queue.clock.now = moment
     return queue
 
 
-async def test_m109_one_request_crosses_the_budget_and_none_comes_after_it(queue: Any) -> None:
+async def test_m109_one_request_crosses_the_budget_and_none_comes_after_it(
+    queue: QueueUnderTest,
+) -> None:
     limiter = at(queue, EVENING).limiter(limits(tokens_per_day=100))
 
     grants = [await limiter.acquire(tokens=60) for _ in range(3)]
@@ -39,7 +42,7 @@ async def test_m109_one_request_crosses_the_budget_and_none_comes_after_it(queue
     assert (spent.until, grants[2].wait) == (MIDNIGHT, timedelta(hours=1))
 
 
-async def test_m110_a_spent_day_ends_at_midnight_utc_of_the_server(queue: Any) -> None:
+async def test_m110_a_spent_day_ends_at_midnight_utc_of_the_server(queue: QueueUnderTest) -> None:
     limiter = at(queue, EVENING).limiter(limits(usd_per_day=5))
     await limiter.acquire(tokens=5)
     before = await limiter.peek()
@@ -52,7 +55,7 @@ async def test_m110_a_spent_day_ends_at_midnight_utc_of_the_server(queue: Any) -
     assert (await limiter.acquire(tokens=5)).is_granted
 
 
-async def test_m110_a_spent_month_outlasts_its_days(queue: Any) -> None:
+async def test_m110_a_spent_month_outlasts_its_days(queue: QueueUnderTest) -> None:
     limiter = at(queue, EVENING - timedelta(days=9)).limiter(limits(usd_per_month=5, usd_per_day=9))
     await limiter.acquire(tokens=5)
     at(queue, EVENING)
@@ -64,7 +67,7 @@ async def test_m110_a_spent_month_outlasts_its_days(queue: Any) -> None:
     assert (await limiter.peek()).is_granted
 
 
-async def test_the_budget_follows_what_the_provider_charges(queue: Any) -> None:
+async def test_the_budget_follows_what_the_provider_charges(queue: QueueUnderTest) -> None:
     limiter = at(queue, EVENING).limiter(limits(tokens_per_day=100, usd_per_month=1_000))
     await limiter.acquire(tokens=90)
 
@@ -77,7 +80,7 @@ async def test_the_budget_follows_what_the_provider_charges(queue: Any) -> None:
     assert not (await limiter.peek()).is_granted
 
 
-async def test_a_correction_after_midnight_takes_nothing_below_zero(queue: Any) -> None:
+async def test_a_correction_after_midnight_takes_nothing_below_zero(queue: QueueUnderTest) -> None:
     limiter = at(queue, EVENING).limiter(limits(tokens_per_day=100))
     await limiter.acquire(tokens=90)
     at(queue, MIDNIGHT)
@@ -87,7 +90,7 @@ async def test_a_correction_after_midnight_takes_nothing_below_zero(queue: Any) 
     assert [use.used for use in (await limiter.read()).budget] == [0]
 
 
-async def test_a_raised_budget_takes_effect_at_once(queue: Any) -> None:
+async def test_a_raised_budget_takes_effect_at_once(queue: QueueUnderTest) -> None:
     limiter = at(queue, EVENING).limiter(limits(tokens_per_day=100))
     await limiter.acquire(tokens=100)
 
@@ -97,7 +100,9 @@ async def test_a_raised_budget_takes_effect_at_once(queue: Any) -> None:
     assert (await raised.acquire(tokens=1)).is_granted
 
 
-async def test_a_clock_that_is_set_back_forgets_nothing_that_was_spent(queue: Any) -> None:
+async def test_a_clock_that_is_set_back_forgets_nothing_that_was_spent(
+    queue: QueueUnderTest,
+) -> None:
     limiter = at(queue, MIDNIGHT).limiter(limits(tokens_per_day=100))
     await limiter.acquire(tokens=100)
     at(queue, EVENING)
@@ -107,7 +112,7 @@ async def test_a_clock_that_is_set_back_forgets_nothing_that_was_spent(queue: An
     assert (grant.is_granted, grant.wait) == (False, timedelta(hours=1))
 
 
-async def test_without_a_budget_nothing_is_limited_by_one(queue: Any) -> None:
+async def test_without_a_budget_nothing_is_limited_by_one(queue: QueueUnderTest) -> None:
     limiter = at(queue, EVENING).limiter(PLENTY)
 
     grants = [await limiter.acquire(tokens=10**9) for _ in range(3)]

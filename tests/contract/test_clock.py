@@ -4,13 +4,12 @@ Somebody has looked for expired leases before, as in every deployment whose reco
 """
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.rate_window import RateLimits
-from tests.support.queue_harness import LEASE
+from tests.support.queue_harness import LEASE, QueueUnderTest
 
 MOMENT = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -22,11 +21,11 @@ def step(request: pytest.FixtureRequest) -> timedelta:
     return request.param
 
 
-async def recover(queue: Any) -> list[str]:
+async def recover(queue: QueueUnderTest) -> list[str]:
     return [job.entity_uid for job in await queue.jobs.recover_expired(limit=10)]
 
 
-async def test_i11_a_live_lease_is_not_taken(queue: Any, step: timedelta) -> None:
+async def test_i11_a_live_lease_is_not_taken(queue: QueueUnderTest, step: timedelta) -> None:
     await recover(queue)
     [ada, bob] = await queue.leased("ada", "bob")
     await queue.jobs.heartbeat([bob.lease], duration=LEASE)
@@ -38,7 +37,9 @@ async def test_i11_a_live_lease_is_not_taken(queue: Any, step: timedelta) -> Non
     assert beat.held == (ada.lease, bob.lease)
 
 
-async def test_i10_a_dead_lease_ends_one_lease_later(queue: Any, step: timedelta) -> None:
+async def test_i10_a_dead_lease_ends_one_lease_later(
+    queue: QueueUnderTest, step: timedelta
+) -> None:
     await recover(queue)
     [_, bob] = await queue.leased("ada", "bob")
     queue.clock.advance(MINUTE)
@@ -53,7 +54,9 @@ async def test_i10_a_dead_lease_ends_one_lease_later(queue: Any, step: timedelta
     assert sorted(await recover(queue)) == ["ada", "bob"]
 
 
-async def test_a_lease_taken_after_the_step_is_as_long_as_any(queue: Any, step: timedelta) -> None:
+async def test_a_lease_taken_after_the_step_is_as_long_as_any(
+    queue: QueueUnderTest, step: timedelta
+) -> None:
     await recover(queue)
     await queue.leased("before")
 
@@ -66,11 +69,15 @@ async def test_a_lease_taken_after_the_step_is_as_long_as_any(queue: Any, step: 
     assert (await queue.job("after")).lock_until == lock_until
 
 
-async def test_m20_a_retry_waits_as_long_as_its_policy_says(queue: Any, step: timedelta) -> None:
+async def test_m20_a_retry_waits_as_long_as_its_policy_says(
+    queue: QueueUnderTest, step: timedelta
+) -> None:
     await recover(queue)
     [item] = await queue.leased("ada")
     await queue.fail(item.lease)
-    delay = (await queue.job("ada")).run_after - queue.clock.now
+    run_after = (await queue.job("ada")).run_after
+    assert run_after is not None
+    delay = run_after - queue.clock.now
 
     queue.clock.advance(-step)
     await recover(queue)
@@ -81,11 +88,12 @@ async def test_m20_a_retry_waits_as_long_as_its_policy_says(queue: Any, step: ti
 
 
 async def test_the_breaker_lets_its_probe_through_after_its_pause(
-    queue: Any, step: timedelta
+    queue: QueueUnderTest, step: timedelta
 ) -> None:
     await recover(queue)
     await queue.given_jobs("ada")
     breaker = await queue.switch.open_breaker("the key is wrong")
+    assert breaker.probe_at is not None
     pause = breaker.probe_at - queue.clock.now
 
     queue.clock.advance(-step)
@@ -96,7 +104,9 @@ async def test_the_breaker_lets_its_probe_through_after_its_pause(
     assert len((await queue.lease()).jobs) == 1
 
 
-async def test_m9_the_rate_limit_opens_after_an_interval(queue: Any, step: timedelta) -> None:
+async def test_m9_the_rate_limit_opens_after_an_interval(
+    queue: QueueUnderTest, step: timedelta
+) -> None:
     limiter = queue.limiter(RateLimits(requests=2, interval=MINUTE))
     for _ in range(2):
         assert (await limiter.acquire()).is_granted
@@ -113,7 +123,7 @@ async def test_m9_the_rate_limit_opens_after_an_interval(queue: Any, step: timed
 
 
 async def test_a_pause_of_the_provider_is_no_longer_than_it_asked_for(
-    queue: Any, step: timedelta
+    queue: QueueUnderTest, step: timedelta
 ) -> None:
     limiter = queue.limiter(RateLimits())
     await limiter.hold(MINUTE, owner="run-1", said="slow down")
@@ -126,7 +136,7 @@ async def test_a_pause_of_the_provider_is_no_longer_than_it_asked_for(
     assert (await limiter.acquire()).is_granted
 
 
-async def test_many_small_steps_back_never_take_a_lease(queue: Any) -> None:
+async def test_many_small_steps_back_never_take_a_lease(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     for _ in range(20):

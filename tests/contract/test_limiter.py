@@ -1,10 +1,10 @@
 """What everybody who shares a rate limit may rely on, whatever holds it."""
 
 from datetime import timedelta
-from typing import Any
 
 from embed_pipeline.domain.holds import LONGEST_HOLD, Allowance, Left
 from embed_pipeline.domain.rate_window import RateLimits
+from tests.support.queue_harness import QueueUnderTest
 
 MINUTE = timedelta(minutes=1)
 MOMENT = timedelta(milliseconds=1)
@@ -12,7 +12,9 @@ YEARS = timedelta(seconds=1_000_000_000)
 LIMITS = RateLimits(requests=3, interval=MINUTE)
 
 
-async def test_no_pause_is_longer_than_is_granted_and_the_cut_is_told(queue: Any) -> None:
+async def test_no_pause_is_longer_than_is_granted_and_the_cut_is_told(
+    queue: QueueUnderTest,
+) -> None:
     limiter = queue.limiter(LIMITS)
 
     told = await limiter.hold(YEARS, owner="run-1", said="go away")
@@ -27,31 +29,39 @@ async def test_no_pause_is_longer_than_is_granted_and_the_cut_is_told(queue: Any
     assert (await limiter.acquire()).is_granted
 
 
-async def test_the_longest_pause_that_is_granted_is_not_cut(queue: Any) -> None:
+async def test_the_longest_pause_that_is_granted_is_not_cut(queue: QueueUnderTest) -> None:
     told = await queue.limiter(LIMITS).hold(LONGEST_HOLD, owner="run-1", said="slow down")
 
+    assert told.hold is not None
     assert (told.wait, told.hold.is_clamped) == (LONGEST_HOLD, False)
 
 
-async def test_a_pause_has_an_end_and_an_origin_that_everybody_is_told(queue: Any) -> None:
+async def test_a_pause_has_an_end_and_an_origin_that_everybody_is_told(
+    queue: QueueUnderTest,
+) -> None:
     limiter, now = queue.limiter(LIMITS), queue.clock.now
     await limiter.hold(MINUTE, owner="run-1/host/7", said="slow down")
     queue.clock.advance(MINUTE / 2)
 
     for hold in ((await limiter.acquire()).hold, (await limiter.read()).hold):
+        assert hold is not None
+        assert hold.origin is not None
         assert (hold.since, hold.until, hold.asked) == (now, now + MINUTE, MINUTE)
         assert (hold.origin.owner, hold.origin.said) == ("run-1/host/7", "slow down")
 
 
-async def test_a_shorter_pause_changes_neither_end_nor_origin(queue: Any) -> None:
+async def test_a_shorter_pause_changes_neither_end_nor_origin(queue: QueueUnderTest) -> None:
     limiter = queue.limiter(LIMITS)
     first = await limiter.hold(MINUTE, owner="run-1", said="slow down")
 
     assert await limiter.hold(MINUTE / 2, owner="run-2", said="a bit") == first
-    assert (await limiter.hold(2 * MINUTE, owner="run-3", said="more")).hold.origin.owner == "run-3"
+    longer = (await limiter.hold(2 * MINUTE, owner="run-3", said="more")).hold
+    assert longer is not None
+    assert longer.origin is not None
+    assert longer.origin.owner == "run-3"
 
 
-async def test_a_limiter_says_how_much_is_used_and_when_it_goes_on(queue: Any) -> None:
+async def test_a_limiter_says_how_much_is_used_and_when_it_goes_on(queue: QueueUnderTest) -> None:
     limiter = queue.limiter(LIMITS)
     await limiter.acquire(tokens=5)
     some = await limiter.read()
@@ -67,7 +77,7 @@ async def test_a_limiter_says_how_much_is_used_and_when_it_goes_on(queue: Any) -
     assert (await limiter.acquire()).is_granted
 
 
-async def test_clearing_ends_the_pause_and_forgets_no_request(queue: Any) -> None:
+async def test_clearing_ends_the_pause_and_forgets_no_request(queue: QueueUnderTest) -> None:
     limiter = queue.limiter(LIMITS)
     for _ in range(2):
         await limiter.acquire()
@@ -81,13 +91,15 @@ async def test_clearing_ends_the_pause_and_forgets_no_request(queue: Any) -> Non
     assert (await limiter.read()).hold is None
 
 
-async def test_after_a_clear_the_provider_may_ask_again(queue: Any) -> None:
+async def test_after_a_clear_the_provider_may_ask_again(queue: QueueUnderTest) -> None:
     limiter = queue.limiter(LIMITS)
     await limiter.hold(10 * MINUTE, owner="run-1", said="slow down")
     await limiter.clear()
 
     told = await limiter.hold(MINUTE, owner="run-2", said="still")
 
+    assert told.hold is not None
+    assert told.hold.origin is not None
     assert (told.wait, told.hold.origin.owner) == (MINUTE, "run-2")
 
 
@@ -98,7 +110,7 @@ def said(requests: int | None = None, tokens: int | None = None) -> Allowance:
     )
 
 
-async def test_m87_no_interval_holds_more_tokens_than_the_limit(queue: Any) -> None:
+async def test_m87_no_interval_holds_more_tokens_than_the_limit(queue: QueueUnderTest) -> None:
     limiter = queue.limiter(RateLimits(requests=100, interval=MINUTE, tokens=100))
 
     grants = [(await limiter.acquire(tokens=40)).is_granted for _ in range(3)]
@@ -110,7 +122,9 @@ async def test_m87_no_interval_holds_more_tokens_than_the_limit(queue: Any) -> N
     assert (await limiter.acquire(tokens=40)).is_granted
 
 
-async def test_m87_nobody_gets_more_requests_than_the_provider_says_are_left(queue: Any) -> None:
+async def test_m87_nobody_gets_more_requests_than_the_provider_says_are_left(
+    queue: QueueUnderTest,
+) -> None:
     limiter = queue.limiter(RateLimits(requests=100, interval=MINUTE))
 
     await limiter.learn(said(requests=2))
@@ -122,7 +136,9 @@ async def test_m87_nobody_gets_more_requests_than_the_provider_says_are_left(que
     assert (await limiter.acquire()).is_granted
 
 
-async def test_m87_nobody_gets_more_tokens_than_the_provider_says_are_left(queue: Any) -> None:
+async def test_m87_nobody_gets_more_tokens_than_the_provider_says_are_left(
+    queue: QueueUnderTest,
+) -> None:
     limiter = queue.limiter(RateLimits(requests=100, interval=MINUTE))
 
     await limiter.learn(said(tokens=100))
@@ -131,7 +147,7 @@ async def test_m87_nobody_gets_more_tokens_than_the_provider_says_are_left(queue
     assert grants == [True, False, True, False]
 
 
-async def test_an_answer_that_comes_late_gives_nothing_back(queue: Any) -> None:
+async def test_an_answer_that_comes_late_gives_nothing_back(queue: QueueUnderTest) -> None:
     limiter = queue.limiter(RateLimits(requests=100, interval=MINUTE))
 
     await limiter.learn(said(requests=1))
@@ -142,7 +158,7 @@ async def test_an_answer_that_comes_late_gives_nothing_back(queue: Any) -> None:
 
 
 async def test_what_is_left_is_believed_no_longer_than_a_pause_and_can_be_cleared(
-    queue: Any,
+    queue: QueueUnderTest,
 ) -> None:
     limiter = queue.limiter(RateLimits(requests=100, interval=MINUTE))
     await limiter.learn(Allowance(Left(0, YEARS)))

@@ -1,24 +1,23 @@
 """What whoever watches a queue may rely on, whatever holds it."""
 
 from datetime import timedelta
-from typing import Any
 
 from embed_pipeline.domain.coverage import Coverage, CoverageKey
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.results import Completion
-from tests.support.queue_harness import DIMENSIONS, MODEL, VECTOR, hash_for
+from tests.support.queue_harness import DIMENSIONS, MODEL, VECTOR, QueueUnderTest, hash_for
 
 HOUR = timedelta(hours=1)
 
 
-async def test_the_backlog_of_an_empty_queue_is_nothing(queue: Any) -> None:
+async def test_the_backlog_of_an_empty_queue_is_nothing(queue: QueueUnderTest) -> None:
     backlog = await queue.backlog()
 
     assert (backlog.due, backlog.is_more, backlog.next_due) == (0, False, None)
     assert (backlog.pending, backlog.processing, backlog.at) == (0, 0, queue.clock.now)
 
 
-async def test_the_backlog_is_counted_up_to_a_limit(queue: Any) -> None:
+async def test_the_backlog_is_counted_up_to_a_limit(queue: QueueUnderTest) -> None:
     await queue.given_jobs("a", "b", "c")
 
     counted = [await queue.backlog(most=most) for most in (2, 3, 4)]
@@ -30,7 +29,9 @@ async def test_the_backlog_is_counted_up_to_a_limit(queue: Any) -> None:
     ]
 
 
-async def test_the_backlog_is_that_of_one_model_and_the_totals_are_of_all(queue: Any) -> None:
+async def test_the_backlog_is_that_of_one_model_and_the_totals_are_of_all(
+    queue: QueueUnderTest,
+) -> None:
     await queue.leased("leased")
     await queue.given_jobs("mine")
     await queue.admin.enqueue([NewJob("other", "other-model"), NewJob("third", "other-model")])
@@ -42,12 +43,13 @@ async def test_the_backlog_is_that_of_one_model_and_the_totals_are_of_all(queue:
     assert (await queue.backlog("no-model")).due == 0
 
 
-async def test_a_retry_is_in_the_backlog_when_its_time_has_come(queue: Any) -> None:
+async def test_a_retry_is_in_the_backlog_when_its_time_has_come(queue: QueueUnderTest) -> None:
     first, second = await queue.leased("a", "b")
     await queue.fail(first.lease)
     queue.clock.advance(timedelta(seconds=2))
     await queue.fail(second.lease)
     run_after = (await queue.job("a")).run_after
+    assert run_after is not None
 
     early = await queue.backlog()
     queue.clock.advance(run_after - queue.clock.now)
@@ -57,7 +59,7 @@ async def test_a_retry_is_in_the_backlog_when_its_time_has_come(queue: Any) -> N
     assert (late.due, late.next_due) == (1, (await queue.job("b")).run_after)
 
 
-async def test_a_suspect_is_in_the_backlog(queue: Any) -> None:
+async def test_a_suspect_is_in_the_backlog(queue: QueueUnderTest) -> None:
     await queue.leased("ada")
     await queue.expire()
     await queue.jobs.recover_expired(limit=10)
@@ -69,7 +71,7 @@ async def test_a_suspect_is_in_the_backlog(queue: Any) -> None:
     assert (await queue.backlog()).due == 1
 
 
-async def test_the_backlog_says_whether_the_queue_is_open(queue: Any) -> None:
+async def test_the_backlog_says_whether_the_queue_is_open(queue: QueueUnderTest) -> None:
     await queue.switch.pause(by="operator")
     await queue.switch.open_breaker("key refused")
 
@@ -79,7 +81,7 @@ async def test_the_backlog_says_whether_the_queue_is_open(queue: Any) -> None:
     assert state.breaker.reason == "key refused"
 
 
-async def test_every_recovery_is_counted_and_the_last_one_known(queue: Any) -> None:
+async def test_every_recovery_is_counted_and_the_last_one_known(queue: QueueUnderTest) -> None:
     before = await queue.last_recovery()
     await queue.jobs.recover_expired(limit=1)
     await queue.admin.record_recovery()
@@ -94,7 +96,9 @@ async def test_every_recovery_is_counted_and_the_last_one_known(queue: Any) -> N
     assert (await queue.counters())["recoveries"] == 2
 
 
-async def test_m79_expired_leases_are_listed_oldest_first_and_not_changed(queue: Any) -> None:
+async def test_m79_expired_leases_are_listed_oldest_first_and_not_changed(
+    queue: QueueUnderTest,
+) -> None:
     await queue.leased("old")
     queue.clock.advance(HOUR)
     await queue.leased("young")
@@ -110,14 +114,14 @@ async def test_m79_expired_leases_are_listed_oldest_first_and_not_changed(queue:
     assert [await queue.job(uid) for uid in ("old", "young", "alive")] == before
 
 
-async def test_m77_a_lease_is_the_first_sign_of_life(queue: Any) -> None:
+async def test_m77_a_lease_is_the_first_sign_of_life(queue: QueueUnderTest) -> None:
     await queue.leased("ada")
 
     assert (await queue.job("ada")).heartbeat_at == (await queue.job("ada")).started_at
     assert (await queue.job("ada")).heartbeat_at == queue.clock.now
 
 
-async def test_the_age_of_the_oldest_ended_job_is_known(queue: Any) -> None:
+async def test_the_age_of_the_oldest_ended_job_is_known(queue: QueueUnderTest) -> None:
     await queue.in_state("first", JobStatus.CANCELLED)
     queue.clock.advance(2 * HOUR)
     await queue.in_state("second", JobStatus.FAILED)
@@ -133,14 +137,14 @@ async def test_the_age_of_the_oldest_ended_job_is_known(queue: Any) -> None:
     assert with_one == 23 * HOUR
 
 
-async def test_without_ended_jobs_there_is_no_oldest(queue: Any) -> None:
+async def test_without_ended_jobs_there_is_no_oldest(queue: QueueUnderTest) -> None:
     await queue.leased("processing")
     await queue.given_jobs("pending")
 
     assert await queue.oldest_ended() is None
 
 
-async def test_a_job_opened_again_has_not_ended(queue: Any) -> None:
+async def test_a_job_opened_again_has_not_ended(queue: QueueUnderTest) -> None:
     job = await queue.in_state("ada", JobStatus.COMPLETED)
 
     await queue.admin.enqueue([NewJob("ada", MODEL, job.version, force=True)])
@@ -148,7 +152,7 @@ async def test_a_job_opened_again_has_not_ended(queue: Any) -> None:
     assert await queue.oldest_ended() is None
 
 
-async def test_a_scan_tells_types_models_and_lengths(queue: Any) -> None:
+async def test_a_scan_tells_types_models_and_lengths(queue: QueueUnderTest) -> None:
     await queue.in_state("current", JobStatus.COMPLETED)
     await queue.in_state("stale", JobStatus.COMPLETED)
     await queue.put_entity("stale", "other text")
@@ -165,7 +169,7 @@ async def test_a_scan_tells_types_models_and_lengths(queue: Any) -> None:
     assert page.in_pieces == 0
 
 
-async def test_m119_a_scan_tells_how_many_texts_are_in_pieces(queue: Any) -> None:
+async def test_m119_a_scan_tells_how_many_texts_are_in_pieces(queue: QueueUnderTest) -> None:
     for uid in ("long", "long and stale", "whole"):
         [item] = await queue.leased(uid)
         pieces = 1 if uid == "whole" else 3

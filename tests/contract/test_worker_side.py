@@ -1,7 +1,6 @@
 """What a worker may rely on, whatever holds the queue."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -9,12 +8,12 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome, LeaseBatch
-from tests.support.queue_harness import LEASE, MODEL, NUMBERS, VECTOR, hash_for
+from tests.support.queue_harness import LEASE, MODEL, NUMBERS, VECTOR, QueueUnderTest, hash_for
 
 PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
 
 
-async def test_a_lease_gives_owner_fence_and_expiry(queue: Any) -> None:
+async def test_a_lease_gives_owner_fence_and_expiry(queue: QueueUnderTest) -> None:
     await queue.given_jobs("ada")
 
     batch = await queue.lease(owner="run-1/a", limit=5)
@@ -28,13 +27,13 @@ async def test_a_lease_gives_owner_fence_and_expiry(queue: Any) -> None:
     assert job.lock_until == queue.clock.now + LEASE
 
 
-async def test_a_leased_job_is_not_leased_again(queue: Any) -> None:
+async def test_a_leased_job_is_not_leased_again(queue: QueueUnderTest) -> None:
     await queue.leased("ada")
 
     assert (await queue.lease(owner="run-2")).jobs == ()
 
 
-async def test_a_repeated_request_returns_what_it_holds(queue: Any) -> None:
+async def test_a_repeated_request_returns_what_it_holds(queue: QueueUnderTest) -> None:
     await queue.given_jobs("ada", "bob", "cyd")
 
     first = await queue.lease(limit=2, request="same")
@@ -44,7 +43,7 @@ async def test_a_repeated_request_returns_what_it_holds(queue: Any) -> None:
     assert len((await queue.lease(limit=5)).jobs) == 1
 
 
-async def test_urgent_jobs_go_first(queue: Any) -> None:
+async def test_urgent_jobs_go_first(queue: QueueUnderTest) -> None:
     await queue.given_jobs("low", priority=-1)
     await queue.given_jobs("normal")
     await queue.given_jobs("high", priority=5)
@@ -54,7 +53,7 @@ async def test_urgent_jobs_go_first(queue: Any) -> None:
     assert [x.lease.entity_uid for x in batch.jobs] == ["high", "normal", "low"]
 
 
-async def test_a_heartbeat_extends_every_lease(queue: Any) -> None:
+async def test_a_heartbeat_extends_every_lease(queue: QueueUnderTest) -> None:
     leases = [x.lease for x in await queue.leased("ada", "bob")]
     queue.clock.advance(timedelta(minutes=4))
 
@@ -65,7 +64,9 @@ async def test_a_heartbeat_extends_every_lease(queue: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["complete", "fail", "release"])
-async def test_a_heartbeat_that_crosses_a_completion_loses_nothing(queue: Any, how: str) -> None:
+async def test_a_heartbeat_that_crosses_a_completion_loses_nothing(
+    queue: QueueUnderTest, how: str
+) -> None:
     [ended, held] = [item.lease for item in await queue.leased("ended", "held")]
     endings = {"complete": queue.complete, "fail": queue.fail}
     if how == "release":
@@ -80,7 +81,9 @@ async def test_a_heartbeat_that_crosses_a_completion_loses_nothing(queue: Any, h
     assert (await queue.counters())["fenced"] == 0
 
 
-async def test_a_failure_after_the_own_completion_is_refused_but_no_lost_lease(queue: Any) -> None:
+async def test_a_failure_after_the_own_completion_is_refused_but_no_lost_lease(
+    queue: QueueUnderTest,
+) -> None:
     [item] = await queue.leased("ada")
     await queue.complete(item.lease)
 
@@ -90,7 +93,7 @@ async def test_a_failure_after_the_own_completion_is_refused_but_no_lost_lease(q
     assert (await queue.counters())["fenced"] == 0
 
 
-async def test_a_heartbeat_tells_lost_from_cancelled(queue: Any) -> None:
+async def test_a_heartbeat_tells_lost_from_cancelled(queue: QueueUnderTest) -> None:
     held, cancelled = await queue.leased("ada", "bob")
     [lost] = await queue.leased("cyd", owner="run-2")
     await queue.admin.cancel_job(cancelled.lease.job_id, by="operator")
@@ -106,7 +109,7 @@ async def test_a_heartbeat_tells_lost_from_cancelled(queue: Any) -> None:
     assert (await queue.counters())["fenced"] == 2
 
 
-async def test_a_check_changes_nothing(queue: Any) -> None:
+async def test_a_check_changes_nothing(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     before = await queue.job("ada")
 
@@ -114,7 +117,7 @@ async def test_a_check_changes_nothing(queue: Any) -> None:
     assert await queue.job("ada") == before
 
 
-async def test_loading_gives_the_text_of_the_entity(queue: Any) -> None:
+async def test_loading_gives_the_text_of_the_entity(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     [loaded] = await queue.jobs.load([item.lease])
@@ -123,7 +126,9 @@ async def test_loading_gives_the_text_of_the_entity(queue: Any) -> None:
     assert loaded.properties["name"] == "ada"
 
 
-async def test_of_a_text_that_is_longer_than_asked_for_only_the_size_is_loaded(queue: Any) -> None:
+async def test_of_a_text_that_is_longer_than_asked_for_only_the_size_is_loaded(
+    queue: QueueUnderTest,
+) -> None:
     long, short = await queue.leased("ada", "bob")
     await queue.put_entity("ada", "x" * 100)
 
@@ -137,7 +142,7 @@ async def test_of_a_text_that_is_longer_than_asked_for_only_the_size_is_loaded(q
     assert await queue.statuses("ada", "bob") == [JobStatus.PROCESSING] * 2
 
 
-async def test_loading_cancels_jobs_with_nothing_left_to_embed(queue: Any) -> None:
+async def test_loading_cancels_jobs_with_nothing_left_to_embed(queue: QueueUnderTest) -> None:
     gone, newer = await queue.leased("ada", "bob")
     await queue.delete_entity("ada")
     await queue.put_entity("bob", version=4)
@@ -150,7 +155,7 @@ async def test_loading_cancels_jobs_with_nothing_left_to_embed(queue: Any) -> No
     assert await queue.statuses("ada", "bob") == [JobStatus.CANCELLED] * 2
 
 
-async def test_completion_stores_the_vector(queue: Any) -> None:
+async def test_completion_stores_the_vector(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     assert await queue.complete(item.lease) == [CompletionOutcome.COMPLETED]
@@ -161,7 +166,7 @@ async def test_completion_stores_the_vector(queue: Any) -> None:
     assert await queue.vector("ada") == pytest.approx(NUMBERS)
 
 
-async def test_completion_without_a_vector_removes_the_old_one(queue: Any) -> None:
+async def test_completion_without_a_vector_removes_the_old_one(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.complete(item.lease)
     await queue.put_entity("ada", "other")
@@ -174,7 +179,7 @@ async def test_completion_without_a_vector_removes_the_old_one(queue: Any) -> No
     assert (await queue.job("ada")).status is COMPLETED
 
 
-async def test_completion_of_a_newer_version_is_superseded(queue: Any) -> None:
+async def test_completion_of_a_newer_version_is_superseded(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.put_entity("ada", version=2)
 
@@ -183,7 +188,7 @@ async def test_completion_of_a_newer_version_is_superseded(queue: Any) -> None:
     assert await queue.statuses("ada") == [JobStatus.CANCELLED]
 
 
-async def test_completion_of_a_deleted_entity_is_gone(queue: Any) -> None:
+async def test_completion_of_a_deleted_entity_is_gone(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.delete_entity("ada")
 
@@ -191,7 +196,7 @@ async def test_completion_of_a_deleted_entity_is_gone(queue: Any) -> None:
     assert await queue.statuses("ada") == [JobStatus.CANCELLED]
 
 
-async def test_completion_for_another_text_gives_the_job_back(queue: Any) -> None:
+async def test_completion_for_another_text_gives_the_job_back(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.put_entity("ada", "changed without a version")
 
@@ -202,7 +207,7 @@ async def test_completion_for_another_text_gives_the_job_back(queue: Any) -> Non
     assert await queue.vector("ada") is None
 
 
-async def test_one_batch_may_hold_every_outcome(queue: Any) -> None:
+async def test_one_batch_may_hold_every_outcome(queue: QueueUnderTest) -> None:
     done, newer, gone, moved, stolen = await queue.leased("a", "b", "c", "d", "e")
     await queue.put_entity("b", version=2)
     await queue.delete_entity("c")
@@ -220,7 +225,7 @@ async def test_one_batch_may_hold_every_outcome(queue: Any) -> None:
     ]
 
 
-async def test_a_repeated_completion_is_the_same_completion(queue: Any) -> None:
+async def test_a_repeated_completion_is_the_same_completion(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.complete(item.lease)
 
@@ -228,7 +233,7 @@ async def test_a_repeated_completion_is_the_same_completion(queue: Any) -> None:
     assert (await queue.counters())["fenced"] == 0
 
 
-async def test_a_transient_failure_waits_and_comes_back(queue: Any) -> None:
+async def test_a_transient_failure_waits_and_comes_back(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     assert await queue.fail(item.lease) == [FailureOutcome.RETRY]
@@ -241,14 +246,14 @@ async def test_a_transient_failure_waits_and_comes_back(queue: Any) -> None:
     assert len((await queue.lease()).jobs) == 1
 
 
-async def test_a_permanent_failure_is_final(queue: Any) -> None:
+async def test_a_permanent_failure_is_final(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     assert await queue.fail(item.lease, category=ErrorCategory.PERMANENT) == [FailureOutcome.FAILED]
     assert (await queue.job("ada")).status is JobStatus.FAILED
 
 
-async def test_a_critical_failure_costs_the_job_nothing(queue: Any) -> None:
+async def test_a_critical_failure_costs_the_job_nothing(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     outcome = await queue.fail(item.lease, category=ErrorCategory.CRITICAL)
@@ -259,7 +264,7 @@ async def test_a_critical_failure_costs_the_job_nothing(queue: Any) -> None:
     assert (job.error, job.error_category) == ("boom", ErrorCategory.CRITICAL)
 
 
-async def test_a_critical_failure_pinned_to_one_job_fails_it(queue: Any) -> None:
+async def test_a_critical_failure_pinned_to_one_job_fails_it(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     outcome = await queue.fail(item.lease, category=ErrorCategory.CRITICAL, is_pinned=True)
@@ -267,7 +272,7 @@ async def test_a_critical_failure_pinned_to_one_job_fails_it(queue: Any) -> None
     assert outcome == [FailureOutcome.FAILED]
 
 
-async def test_a_failure_of_an_old_text_does_not_fail_the_new_one(queue: Any) -> None:
+async def test_a_failure_of_an_old_text_does_not_fail_the_new_one(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.put_entity("ada", "new")
     await queue.admin.enqueue([NewJob("ada", MODEL, text_hash=hash_for("ada", "new"))])
@@ -280,7 +285,7 @@ async def test_a_failure_of_an_old_text_does_not_fail_the_new_one(queue: Any) ->
     assert await queue.statuses("ada") == [PENDING]
 
 
-async def test_a_repeated_failure_counts_once(queue: Any) -> None:
+async def test_a_repeated_failure_counts_once(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.fail(item.lease)
     before = await queue.job("ada")
@@ -289,7 +294,7 @@ async def test_a_repeated_failure_counts_once(queue: Any) -> None:
     assert await queue.job("ada") == before
 
 
-async def test_release_refunds_the_attempt_and_keeps_the_place(queue: Any) -> None:
+async def test_release_refunds_the_attempt_and_keeps_the_place(queue: QueueUnderTest) -> None:
     first, _ = await queue.leased("ada", "bob")
     await queue.given_jobs("cyd")
 
@@ -300,21 +305,23 @@ async def test_release_refunds_the_attempt_and_keeps_the_place(queue: Any) -> No
     assert [x.lease.entity_uid for x in (await queue.lease(limit=1)).jobs] == ["ada"]
 
 
-async def test_a_repeated_release_says_the_same(queue: Any) -> None:
+async def test_a_repeated_release_says_the_same(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
 
     assert [await queue.jobs.release([item.lease]) for _ in range(2)] == [1, 1]
     assert (await queue.job("ada")).attempts == 0
 
 
-async def test_an_expired_lease_that_nobody_took_may_still_complete(queue: Any) -> None:
+async def test_an_expired_lease_that_nobody_took_may_still_complete(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.expire()
 
     assert await queue.complete(item.lease) == [CompletionOutcome.COMPLETED]
 
 
-async def test_worker_that_lost_its_lease_cannot_overwrite_the_new_holder(queue: Any) -> None:
+async def test_worker_that_lost_its_lease_cannot_overwrite_the_new_holder(
+    queue: QueueUnderTest,
+) -> None:
     [stale] = await queue.leased("ada", owner="same-name")
     await queue.expire()
     await queue.jobs.recover_expired(limit=10)
@@ -334,7 +341,9 @@ def kinds_of(batch: LeaseBatch) -> str:
     return "".join(sorted(item.lease.entity_uid[0] for item in batch.jobs))
 
 
-async def test_suspects_are_leased_only_with_suspects_and_starve_nobody(queue: Any) -> None:
+async def test_suspects_are_leased_only_with_suspects_and_starve_nobody(
+    queue: QueueUnderTest,
+) -> None:
     await queue.leased(*(f"s{n}" for n in range(9)))
     await queue.expire()
     await queue.jobs.recover_expired(limit=10)
@@ -345,7 +354,7 @@ async def test_suspects_are_leased_only_with_suspects_and_starve_nobody(queue: A
     assert [kinds_of(batch) for batch in batches] == ["sss", "hhh", "sss", "hhh", "sss", ""]
 
 
-async def test_m71_at_most_64_suspects_are_leased_at_once(queue: Any) -> None:
+async def test_m71_at_most_64_suspects_are_leased_at_once(queue: QueueUnderTest) -> None:
     await queue.leased(*(f"s{n}" for n in range(100)))
     await queue.expire()
     await queue.jobs.recover_expired(limit=100)
@@ -355,7 +364,7 @@ async def test_m71_at_most_64_suspects_are_leased_at_once(queue: Any) -> None:
     assert [len(batch.jobs) for batch in batches] == [64, 36, 0]
 
 
-async def test_m71_the_last_attempt_of_a_suspect_is_made_alone(queue: Any) -> None:
+async def test_m71_the_last_attempt_of_a_suspect_is_made_alone(queue: QueueUnderTest) -> None:
     await queue.leased("s1", "s2", "s3")
     await queue.expire()
     await queue.jobs.recover_expired(limit=10)
@@ -375,7 +384,7 @@ async def test_m71_the_last_attempt_of_a_suspect_is_made_alone(queue: Any) -> No
     assert len(alone) == 3
 
 
-async def test_a_worker_may_ask_for_one_lane(queue: Any) -> None:
+async def test_a_worker_may_ask_for_one_lane(queue: QueueUnderTest) -> None:
     await queue.leased("s1")
     await queue.expire()
     await queue.jobs.recover_expired(limit=10)
@@ -388,7 +397,7 @@ async def test_a_worker_may_ask_for_one_lane(queue: Any) -> None:
     assert [x.lease.entity_uid for x in suspects.jobs] == ["s1"]
 
 
-async def test_a_worker_gets_only_jobs_of_its_model(queue: Any) -> None:
+async def test_a_worker_gets_only_jobs_of_its_model(queue: QueueUnderTest) -> None:
     await queue.given_jobs("ada")
     await queue.admin.enqueue([NewJob("ada", "other-model", priority=9)])
 
@@ -399,7 +408,7 @@ async def test_a_worker_gets_only_jobs_of_its_model(queue: Any) -> None:
     assert [item.lease.model for item in (await queue.lease()).jobs] == [MODEL]
 
 
-async def test_a_vector_is_found_by_the_hash_of_its_text(queue: Any) -> None:
+async def test_a_vector_is_found_by_the_hash_of_its_text(queue: QueueUnderTest) -> None:
     [item] = await queue.leased("ada")
     await queue.complete(item.lease)
     digest = hash_for("ada")

@@ -196,7 +196,7 @@ async def test_users_who_change_entities_and_workers_do_not_deadlock(
                     text=f"{seed}-{n}",
                 )
                 wish = NewJob(uid, MODEL, text_hash=hash_for(uid, f"{seed}-{n}"))
-                await queue.admin.enqueue_in(tx, [wish])
+                await queue.queue.admin.enqueue_in(tx, [wish])
                 await tx.commit()
 
     async def worker(name: str) -> None:

@@ -183,6 +183,7 @@ async def test_m136_a_vector_replaced_by_another_of_its_length_is_found(
 async def test_m136_a_foreign_vector_is_no_cache_hit(queue: Neo4jUnderTest) -> None:
     await completed(queue, "ada")
     digest = (await queue.job("ada")).text_hash
+    assert digest is not None
     known = await queue.jobs.find_vectors([digest], model=MODEL, dimensions=len(NUMBERS))
     await queue.run("MATCH (e:Entity) SET e.embedding = [0.5, 0.5, -0.5, 0.5]")
 

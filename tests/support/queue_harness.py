@@ -1,5 +1,6 @@
 """Queues to test: the real one and the fake behind the same handles."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,15 +16,24 @@ from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, LeasedJo
 from embed_pipeline.domain.keys import KeyValue
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.metrics import COUNTERS, Backlog
+from embed_pipeline.domain.ports import QueueSwitch
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.domain.results import Completion, Failure
+from embed_pipeline.domain.results import (
+    Completion,
+    CompletionOutcome,
+    Failure,
+    FailureOutcome,
+    LeaseBatch,
+)
 from embed_pipeline.domain.text import memento_text, text_hash
 from embed_pipeline.domain.vector import Vector, numbers_of, vector_of
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.limiter import Neo4jRateLimiter
 from embed_pipeline.store.naming import for_queue
 from embed_pipeline.store.queue import Queue, open_queue
+from embed_pipeline.store.queue_admin import Neo4jQueueAdmin
 from embed_pipeline.store.scan import Neo4jReconciler
 from embed_pipeline.testing.clock import FakeClock
 from embed_pipeline.testing.limiter import FakeRateLimiter
@@ -60,14 +70,18 @@ async def pages_of(
     return pages
 
 
-class Scenario:
+class Scenario(ABC):
     """Sentences that tests begin with; mixed into both queues."""
 
     clock: FakeClock
-    jobs: Any
-    admin: Any
+    jobs: FakeQueue | Neo4jJobStore
+    admin: FakeQueue | Neo4jQueueAdmin
+    switch: QueueSwitch
 
-    async def given_jobs(self: Any, *uids: str, **wish: Any) -> list[EnqueueOutcome]:
+    @abstractmethod
+    async def put_entity(self, uid: str, text: str = "text", *, version: int = 1) -> None: ...
+
+    async def given_jobs(self, *uids: str, **wish: Any) -> list[EnqueueOutcome]:
         for uid in uids:
             await self.put_entity(uid, version=wish.get("version", 1))
         outcomes = []
@@ -76,11 +90,11 @@ class Scenario:
             self.clock.advance(timedelta(milliseconds=1))
         return outcomes
 
-    async def lease(self: Any, owner: str = "run-1", limit: int = 10, **options: Any) -> Any:
+    async def lease(self, owner: str = "run-1", limit: int = 10, **options: Any) -> LeaseBatch:
         options = {"duration": LEASE, "model": MODEL, **options}
         return await self.jobs.lease(owner=owner, limit=limit, **options)
 
-    async def leased(self: Any, *uids: str, owner: str = "run-1") -> list[LeasedJob]:
+    async def leased(self, *uids: str, owner: str = "run-1") -> list[LeasedJob]:
         """Fresh jobs, all leased to one owner, in the order of the uids."""
         await self.given_jobs(*uids)
         batch = await self.lease(owner=owner, limit=len(uids))
@@ -88,12 +102,12 @@ class Scenario:
         return [by_uid[uid] for uid in uids]
 
     async def complete(
-        self: Any,
+        self,
         *leases: Lease,
         text: str = "text",
         vector: Vector | None = VECTOR,
         hashes: Sequence[str] | None = None,
-    ) -> Any:
+    ) -> list[CompletionOutcome]:
         digests = hashes or [hash_for(lease.entity_uid, text) for lease in leases]
         rows = [
             Completion(lease, vector, digest, tokens=3)
@@ -102,22 +116,22 @@ class Scenario:
         return await self.jobs.complete(rows)
 
     async def fail(
-        self: Any, *leases: Lease, category: ErrorCategory = ErrorCategory.TRANSIENT, **more: Any
-    ) -> Any:
+        self, *leases: Lease, category: ErrorCategory = ErrorCategory.TRANSIENT, **more: Any
+    ) -> list[FailureOutcome]:
         options = {"message": "boom", **more}
         return await self.jobs.fail([Failure(lease, category, **options) for lease in leases])
 
-    async def expire(self: Any) -> None:
+    async def expire(self) -> None:
         self.clock.advance(LEASE + timedelta(seconds=1))
 
-    async def job(self: Any, uid: str, version: int = 1) -> Job:
+    async def job(self, uid: str, version: int = 1) -> Job:
         found = await self.admin.find_jobs(JobFilter(entity_uids=(uid,)))
         return next(job for job in found if job.version == version)
 
-    async def statuses(self: Any, *uids: str) -> list[JobStatus]:
+    async def statuses(self, *uids: str) -> list[JobStatus]:
         return [(await self.job(uid)).status for uid in uids]
 
-    async def in_state(self: Any, uid: str, status: JobStatus) -> Job:
+    async def in_state(self, uid: str, status: JobStatus) -> Job:
         """A job that got into the state in the ordinary way."""
         await self.given_jobs(uid)
         if status is JobStatus.CANCELLED:
@@ -268,7 +282,7 @@ class Neo4jUnderTest(Scenario):
 
     async def enqueue_in_own_transaction(self, wish: NewJob) -> list[EnqueueOutcome]:
         async def work(tx: AsyncManagedTransaction) -> list[EnqueueOutcome]:
-            return await self.admin.enqueue_in(tx, [wish])
+            return await self.queue.admin.enqueue_in(tx, [wish])
 
         async with self.driver.session(database=self.database) as session:
             return await session.execute_write(work)
@@ -309,6 +323,10 @@ STATUS_LABELS = {
     "failed": "EmbedFailed",
     "cancelled": "EmbedCancelled",
 }
+
+
+QueueUnderTest = FakeUnderTest | Neo4jUnderTest
+"""What the contract suite runs over."""
 
 
 def assert_consistent(nodes: Sequence[dict[str, Any]]) -> None:

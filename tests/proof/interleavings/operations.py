@@ -96,7 +96,7 @@ async def _write_entity(queue: Neo4jUnderTest, *, text: str, version: int) -> An
             version=version,
         )
         wish = NewJob(UID, MODEL, version, text_hash=hash_for(UID, text))
-        return await queue.admin.enqueue_in(tx, [wish])
+        return await queue.queue.admin.enqueue_in(tx, [wish])
 
     return await queue.queue.database.write(work)
 
