@@ -70,7 +70,7 @@ def intake_on(
     report: DrainReport,
     options: DrainOptions | None = None,
 ) -> Intake:
-    parts: Any = Parts(
+    parts = Parts(
         store=queue,
         open_store=None,  # pyright: ignore[reportArgumentType]
         limiter=FakeRateLimiter(),

@@ -74,7 +74,7 @@ async def test_m80_a_drain_says_what_it_acquires_and_what_it_holds_at_its_end(
         yield queue
 
     counted = Counted()
-    parts: Any = Parts(
+    parts = Parts(
         store=queue,
         open_store=open_store,
         limiter=FakeRateLimiter(),

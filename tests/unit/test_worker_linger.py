@@ -97,7 +97,7 @@ def start(queue: WatchedQueue, clock: FakeClock) -> StartDrain:
         yield queue
 
     def start(**options: Any) -> Lingering:
-        parts: Any = Parts(
+        parts = Parts(
             store=queue,
             open_store=open_store,
             limiter=FakeRateLimiter(),
