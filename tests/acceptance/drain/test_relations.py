@@ -101,6 +101,29 @@ async def test_m115_closed_relations_and_outdated_versions_are_no_neighbours(
     assert await paid(related) == ["Ada: wrote notes\n", "Engine: \n"]
 
 
+async def test_m115_neighbours_that_nobody_here_wrote(related: DrainUnderTest) -> None:
+    """Memento's JSON and floats, relations to itself and parallel ones, nodes without a name."""
+    await related.run(
+        """
+        CREATE (ada:Entity {name: 'Ada', observations: '["wrote notes"]', version: 1.0}),
+          (ada)-[:KNOWS]->(ada), (ada)-[:READS]->({name: 42}), (ada)-[:READS]->({name: 42}),
+          (ada)-[:READS]->({title: 'nameless'}), (ada)-[:READS]->(:Book {name: ['a', 'b']}),
+          (ada)-[:READS {relationType: 7}]->(:Book {name: true}),
+          (ada)-[:READS {relationType: ['x']}]->(:Book {name: 'a\nb'}),
+          (ada)-[:READS]->(:Book {name: $long})
+        """,
+        long="x" * 1_000,
+    )
+
+    [text] = await paid(related)
+
+    assert text.splitlines()[0] == "Ada: wrote notes"
+    assert sorted(text.splitlines()[1:]) == sorted(
+        ["Ada knows", "knows Ada", "7 true", "reads 42", "reads a", "b", f"reads {'x' * 200}"]
+    )
+    assert await paid(related) == []
+
+
 async def test_m115_of_several_open_versions_the_newest_is_the_neighbour(
     queue: DrainUnderTest,
 ) -> None:

@@ -379,10 +379,15 @@ IsLeftAlone(new, via) ==
     \/ j.status = "pending"
     \/ j.status = "processing" /\ (via = "trigger" \/ j.hash = new.text)
 
-Change(via) ==
-    /\ client = Nothing
-    /\ Spend("changes")
-    /\ \E new \in NewEntities :
+(* A neighbour whose name is in the text is called otherwise: nobody asks for anything. A job *)
+(* that the scan puts off for it is one that is pending, and waits: time is none of the model. *)
+ChangeOfNeighbour ==
+    /\ entity.live
+    /\ entity' = [entity EXCEPT !.text = @ + 1]
+    /\ UNCHANGED <<job, client, spent, tried>>
+
+ChangeOfEntity(via) ==
+    \E new \in NewEntities :
         LET v == new.version
             j == job[v]
             hash == IF via = "enqueue" THEN new.text ELSE Unknown
@@ -397,6 +402,11 @@ Change(via) ==
                             ![v] = IF j.status = "none" THEN NewJob(hash) ELSE Reopened(j, hash)]
                      /\ NewAttempts(v)
                 ELSE Set(v, Asked(j, new.text)) /\ UNCHANGED <<spent, tried>>
+
+Change(via) ==
+    /\ client = Nothing
+    /\ Spend("changes")
+    /\ IF via = "neighbour" THEN ChangeOfNeighbour ELSE ChangeOfEntity(via)
     /\ UNCHANGED <<vector, worker, seen, applied>>
 
 Commit ==

