@@ -77,6 +77,21 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
         ),
     ] = None
     dimensions: int | None = Field(default=None, description="Length of a vector.")
+    profile: str | None = Field(
+        default=None, description="What the server takes in a request. [by its address]"
+    )
+    max_inputs: int | None = Field(default=None, description="Texts in one request, at most.")
+    max_tokens: int | None = Field(default=None, description="Tokens of one text, at most.")
+    encoding: Literal["base64", "float"] | None = Field(
+        default=None, description="How vectors are asked for. [as the profile says]"
+    )
+    send_dimensions: Literal["true", "false"] | None = Field(
+        default=None, description="Whether requests name the length. [as the profile says]"
+    )
+    question_prefix: str | None = Field(
+        default=None,
+        description="Text before every question; that before documents begins the text.",
+    )
     account: str | None = Field(
         default=None, description="The account whose rate limit and budget it shares."
     )

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from embed_pipeline.domain.embedding import RequestLimits
 
 Encoding = Literal["base64", "float"]
+OWN_SERVER: Final = "a server of your own"
+"""Instead of a list: nobody charges for a token."""
 OLLAMA_PORT: Final = 11_434
 """The only port that tells a server: the others are everybody's."""
 
@@ -31,6 +33,8 @@ class Profile:
     """The field that tells documents from questions, where a server has one."""
     document_type: str = ""
     question_type: str = ""
+    prices: str = ""
+    """Whose list of prices holds; if empty that of the address, or of OpenAI."""
     hosts: tuple[str, ...] = ()
     """How the names of its hosts end."""
 
@@ -50,23 +54,32 @@ class Profile:
         return {self.type_field: said} if self.type_field else {}
 
 
-OPENAI: Final = Profile("openai", hosts=("api.openai.com",))
+OPENAI: Final = Profile("openai", prices="openai", hosts=("api.openai.com",))
 PROFILES: Final = {
     profile.name: profile
     for profile in (
         OPENAI,
-        Profile("azure", hosts=(".openai.azure.com", ".services.ai.azure.com")),
+        Profile("azure", prices="azure", hosts=(".openai.azure.com", ".services.ai.azure.com")),
         Profile(
             "ollama",
+            prices=OWN_SERVER,
             inputs=256,
             tokens_per_input=2_048,
             encoding="float",
             sends_dimensions=False,
         ),
-        Profile("vllm", inputs=512, sends_dimensions=False),
-        Profile("tei", inputs=32, tokens=16_384, tokens_per_input=512, sends_dimensions=False),
+        Profile("vllm", prices=OWN_SERVER, inputs=512, sends_dimensions=False),
+        Profile(
+            "tei",
+            prices=OWN_SERVER,
+            inputs=32,
+            tokens=16_384,
+            tokens_per_input=512,
+            sends_dimensions=False,
+        ),
         Profile(
             "llama.cpp",
+            prices=OWN_SERVER,
             inputs=64,
             tokens_per_input=512,
             encoding="float",
@@ -74,6 +87,7 @@ PROFILES: Final = {
         ),
         Profile(
             "gemini",
+            prices="google",
             inputs=100,
             tokens=20_000,
             tokens_per_input=2_048,
@@ -82,6 +96,7 @@ PROFILES: Final = {
         ),
         Profile(
             "mistral",
+            prices="mistral",
             inputs=128,
             tokens=16_384,
             encoding="float",
@@ -90,6 +105,7 @@ PROFILES: Final = {
         ),
         Profile(
             "voyage",
+            prices="voyageai",
             inputs=1_000,
             tokens=120_000,
             sends_dimensions=False,
@@ -100,13 +116,20 @@ PROFILES: Final = {
         ),
         Profile(
             "together",
+            prices="together",
             inputs=128,
             tokens_per_input=512,
             encoding="float",
             sends_dimensions=False,
             hosts=("api.together.xyz", "api.together.ai"),
         ),
-        Profile("openrouter", inputs=256, encoding="float", hosts=("openrouter.ai",)),
+        Profile(
+            "openrouter",
+            prices="openrouter",
+            inputs=256,
+            encoding="float",
+            hosts=("openrouter.ai",),
+        ),
     )
 }
 
@@ -132,7 +155,7 @@ class Learnt:
         )
 
 
-def known_profile(base_url: str | None) -> Profile | None:
+def profile_by_address(base_url: str | None) -> Profile | None:
     """The profile of a server by its address, if one is known."""
     if base_url is None:
         return OPENAI

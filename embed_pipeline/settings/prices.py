@@ -10,7 +10,7 @@ OPENAI: Final = "openai"
 
 
 @cache
-def listed_price(model: str, base_url: str | None) -> Price:
+def listed_price(model: str, base_url: str | None, prices: str = "") -> Price:
     """The price of a model at the provider that ``base_url`` names, OpenAI if it names none.
 
     A gateway that the list does not know is taken to pass on what OpenAI charges.
@@ -21,6 +21,8 @@ def listed_price(model: str, base_url: str | None) -> Price:
     ways: list[dict[str, Any]] = [{"provider_id": OPENAI}]
     if base_url is not None:
         ways = [{"provider_api_url": base_url}, *ways, {}]
+    if prices:
+        ways = [{"provider_id": prices}, *ways]
     for way in ways:
         try:
             found = calc_price(Usage(input_tokens=1_000_000), model, **way)

@@ -10,7 +10,7 @@ from embed_pipeline.domain.profiles import (
     Encoding,
     Learnt,
     Profile,
-    known_profile,
+    profile_by_address,
 )
 from embed_pipeline.settings.fields import QueueSettings
 from embed_pipeline.settings.types import WholeNumber, setting
@@ -73,11 +73,15 @@ class ProfileSettings(QueueSettings):
     )
 
     @property
+    def known_profile(self) -> Profile | None:
+        """The profile that is set, or that of the address."""
+        chosen = self.chosen_profile
+        return PROFILES[chosen] if chosen else profile_by_address(self.openai_base_url)
+
+    @property
     def unknown_server(self) -> str | None:
         """The server and model of which no profile tells what they take, if that is so."""
-        if self.provider is not Provider.OPENAI or self.chosen_profile:
-            return None
-        if known_profile(self.openai_base_url) is not None:
+        if self.provider is not Provider.OPENAI or self.known_profile is not None:
             return None
         return f"{self.openai_base_url} {self.model} {self.dimensions}"
 
@@ -100,8 +104,7 @@ class ProfileSettings(QueueSettings):
     @property
     def profile(self) -> Profile:
         """The server's profile, overridden by the settings."""
-        known = self.chosen_profile
-        profile = PROFILES[known] if known else known_profile(self.openai_base_url) or OPENAI
+        profile = self.known_profile or OPENAI
         own: dict[str, Any] = {
             "inputs": self.max_inputs,
             "tokens_per_input": self.max_tokens,

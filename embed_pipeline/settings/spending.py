@@ -6,6 +6,7 @@ from typing import Literal
 from embed_pipeline.domain.batch import HALF
 from embed_pipeline.domain.budget import Budget
 from embed_pipeline.domain.prices import FREE, Price
+from embed_pipeline.domain.profiles import OWN_SERVER
 from embed_pipeline.settings.entities import EntitySettings
 from embed_pipeline.settings.prices import listed_price
 from embed_pipeline.settings.types import Amount, WholeNumber, names_in, setting
@@ -88,7 +89,10 @@ class SpendingSettings(EntitySettings):
             return Price(self.own_price, "EMBEDDING_PRICE_USD_PER_MILLION")
         if self.provider.runs_here:
             return FREE
-        return listed_price(self.model, self.openai_base_url)
+        known = self.known_profile
+        if known and known.prices == OWN_SERVER:
+            return Price(0.0, f"{OWN_SERVER}, as the profile {known.name} says")
+        return listed_price(self.model, self.openai_base_url, known.prices if known else "")
 
     @property
     def batch_price(self) -> Price:

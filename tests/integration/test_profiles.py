@@ -9,7 +9,7 @@ from neo4j import AsyncGraphDatabase
 from embed_pipeline import AsyncQueue
 from embed_pipeline.domain.embedding import inputs_of
 from embed_pipeline.domain.errors import PermanentError
-from embed_pipeline.domain.profiles import OPENAI, PROFILES, Profile, known_profile
+from embed_pipeline.domain.profiles import OPENAI, PROFILES, Profile, profile_by_address
 from embed_pipeline.operations.findings import Finding
 from embed_pipeline.operations.planning import request_limits
 from embed_pipeline.operations.probing import provider_misfits
@@ -163,6 +163,24 @@ async def test_m124_the_doctor_has_nothing_to_say_where_what_it_said_is_set(
 
 
 @pytest.mark.parametrize(
+    ("profile", "model", "price", "source"),
+    [
+        ("vllm", "nomic-embed-text", 0.0, "a server of your own, as the profile vllm says"),
+        ("ollama", "text-embedding-3-small", 0.0, "a server of your own"),
+        ("openai", "text-embedding-3-small", 0.02, "genai-prices"),
+        ("mistral", "text-embedding-3-small", 0.02, "genai-prices"),
+    ],
+)
+def test_m123_the_profile_says_whose_prices_hold(
+    profile: str, model: str, price: float, source: str, environment: pytest.MonkeyPatch
+) -> None:
+    chosen = settings(environment, EMBEDDING_PROFILE=profile, EMBEDDING_MODEL=model)
+
+    assert chosen.price.usd_per_million == pytest.approx(price)
+    assert chosen.price.source.startswith(source)
+
+
+@pytest.mark.parametrize(
     ("address", "name"),
     [
         (None, "openai"),
@@ -175,7 +193,7 @@ async def test_m124_the_doctor_has_nothing_to_say_where_what_it_said_is_set(
     ],
 )
 def test_a_profile_is_known_by_the_address(address: str | None, name: str) -> None:
-    assert (known_profile(address) or OPENAI).name == name
+    assert (profile_by_address(address) or OPENAI).name == name
 
 
 @pytest.mark.parametrize(("is_question", "said"), [(False, "document"), (True, "query")])

@@ -56,6 +56,40 @@ def said_of(folder: Path, text: str) -> str:
     return str(caught.value)
 
 
+def test_m123_each_embedding_has_its_own_profile_and_prefixes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    path = folder / "embeddings.yaml"
+    path.write_text(
+        """\
+embeddings:
+  - name: movies
+    text: "search_document: {title}"
+    question_prefix: "search_query: "
+    profile: tei
+    vector: a
+    provider: openai
+  - name: people
+    text: "passage: {name}"
+    question_prefix: "query: "
+    max_inputs: 7
+    encoding: float
+    send_dimensions: false
+    vector: b
+    provider: openai
+"""
+    )
+
+    movies, people = read_embeddings(path)
+
+    assert (movies.question_prefix, people.question_prefix) == ("search_query: ", "query: ")
+    assert (movies.profile.name, movies.profile.inputs) == ("tei", 32)
+    assert (people.profile.inputs, people.profile.encoding) == (7, "float")
+    assert not people.profile.sends_dimensions
+    assert people.entity_template == "passage: {name}"
+
+
 def test_the_example_has_two_labels_of_the_sample_graph(folder: Path) -> None:
     shutil.copy(ROOT / "embeddings.example.yaml", folder / "embeddings.yaml")
 
