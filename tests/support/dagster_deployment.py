@@ -33,6 +33,7 @@ WORKER_TAG = "embed_pipeline/worker"
 SETTINGS = {
     "EMBED_JOB_RETENTION_DAYS": "14",
     "EMBED_JOB_RECOVERY_INTERVAL": "5000",
+    "EMBED_JOB_STOP_GRACE_MS": "100000",
     "EMBED_METRICS_INTERVAL": "5000",
     "EMBED_RECONCILE_INTERVAL": "1000",
     "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
@@ -40,7 +41,8 @@ SETTINGS = {
     "EMBEDDING_PROVIDER": "openai",
     "OPENAI_API_KEY": KEY,
 }
-"""Ticks come soon; otherwise as in production. Leases are long: nobody waits for them to expire."""
+"""Ticks come soon; otherwise as in production. Leases are long: nobody waits for them to expire.
+So is the grace of a stop: a request that is let go answers at once, but not on a busy machine."""
 
 
 def polled(
