@@ -5,7 +5,8 @@ what happens, and what it costs.
 """
 
 from collections import deque
-from typing import Final
+from collections.abc import Generator
+from typing import Any, Final
 
 from benchmarks.simulation.database import CHANGE, QUESTION
 from benchmarks.simulation.jobs import Batch
@@ -40,9 +41,10 @@ class Drain(Life):
         self._holdings: dict[Batch, None] = {}
         self._ready: deque[Batch] = deque()
         self._requests = self._leases = 0
-        self._is_leasing = self._holds_suspect = self._is_empty = self._has_news = False
+        self._is_leasing = self._is_preparing = False
+        self._holds_suspect = self._is_empty = self._has_news = False
         self._resume_at = self._look_again_at = self._recovery_at = 0.0
-        self._wake = Event(self._clock)
+        self._wake, self._is_sent = Event(self._clock), Event(self._clock)
         self._start(self._work())
         self._start(self._beat())
         if rate := self._world.scenario.deaths_per_hour:
@@ -121,6 +123,8 @@ class Drain(Life):
             self._ready.popleft()
             self._requests += 1
             self._start(self._process(batch))
+        if not self._ready:
+            self._is_sent.fire()
 
     def _ask_limit(self, texts: int) -> Steps:
         """Return the seconds to wait; zero when it was granted."""
@@ -140,6 +144,7 @@ class Drain(Life):
         self._resume_at = self._clock.now + seconds
         while self._ready:
             yield from self._release(self._ready.popleft())
+        self._is_sent.fire()
 
     def _release(self, batch: Batch) -> Steps:
         yield from self._spend(self._costs.lease, batch.count, trips=CHANGE)
@@ -160,7 +165,10 @@ class Drain(Life):
         may_lease = now >= self._look_again_at and (
             not self._holdings or not (self._holds_suspect or self._is_suspects_turn)
         )
-        if not self._is_leasing and now >= self._resume_at and not self._ready and may_lease:
+        # What is prepared will take one of the places of the requests.
+        has_place = self._requests + self._is_preparing <= self._options.requests_at_once
+        is_busy = self._is_leasing or self._ready or not has_place
+        if not is_busy and now >= self._resume_at and may_lease:
             self._is_leasing = True
             self._start(self._lease())
 
@@ -168,12 +176,29 @@ class Drain(Life):
         if self._resume_at:
             wait = yield from self._ask_limit(0)
             self._resume_at = self._clock.now + wait if wait else 0.0
-        if not self._resume_at:
-            yield from self._take()
+        batch = None if self._resume_at else (yield from self._take())
+        if batch is None:
+            self._is_leasing = False
+            self._news()
+            return
+        while self._is_preparing or self._ready:
+            self._is_sent = Event(self._clock)
+            yield self._is_sent
         self._is_leasing = False
+        if self._clock.now < self._resume_at:
+            yield from self._release(batch)
+            return
+        self._is_preparing = True
+        self._news()
+        yield from self._prepare(batch)
+        self._holdings.pop(batch)
+        parts = batch.parts(self._texts_per_request)
+        self._holdings.update(dict.fromkeys(parts))
+        self._ready.extend(parts)
+        self._is_preparing = False
         self._news()
 
-    def _take(self) -> Steps:
+    def _take(self) -> Generator[Any, Any, Batch | None]:
         lane = Lane.ANY
         if self._holdings:
             lane = Lane.HEALTHY
@@ -193,14 +218,10 @@ class Drain(Life):
             self._is_empty = self._is_empty or lane is Lane.ANY
             if lane is not Lane.SUSPECT:
                 self._look_again_at = self._clock.now + self._options.idle_pause.total_seconds()
-            return
+            return None
         self._is_empty, self._holds_suspect = False, batch.is_suspect
         self._holdings[batch] = None
-        yield from self._prepare(batch)
-        self._holdings.pop(batch)
-        parts = batch.parts(self._texts_per_request)
-        self._holdings.update(dict.fromkeys(parts))
-        self._ready.extend(parts)
+        return batch
 
     def _prepare(self, batch: Batch) -> Steps:
         """Read the entities, render them, look for known vectors."""
@@ -227,7 +248,6 @@ class Drain(Life):
         elif roll < provider.refused + provider.failing:
             yield from self._fail(batch)
         else:
-            yield from self._question(batch.count)
             yield from self.client.compute(self._costs.judge.seconds(batch.count)[0])
             yield from self._complete(batch)
         self._requests -= 1

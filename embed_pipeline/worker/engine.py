@@ -1,18 +1,17 @@
-"""The drain: leases ahead, embeds several batches at once, and completes, all overlapping."""
+"""The drain: leases and reads ahead, embeds several batches at once, and completes, all at once."""
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any
 
 from embed_pipeline.domain.errors import DatabaseFault, UnreachableError
 from embed_pipeline.domain.rate_window import Grant
-from embed_pipeline.worker.batching import Item, first_tokens
+from embed_pipeline.worker.ahead import Ahead
+from embed_pipeline.worker.batching import first_tokens
 from embed_pipeline.worker.chores import Counting, Recovery, Submitting
 from embed_pipeline.worker.in_flight import InFlight
-from embed_pipeline.worker.intake import Intake
+from embed_pipeline.worker.intake import Intake, Taken
 from embed_pipeline.worker.lease_keeper import Heartbeat, Holdings
 from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.outage import Outage, Say
@@ -64,10 +63,9 @@ class Drain:
             lease=self._options.lease,
         )
         self._outage = Outage(parts, self._settler, self._holdings, owner, self._stop, say)
-        self._ready: deque[list[Item]] = deque()
         self._requests = InFlight(self._options, parts.embedder.limits)
         """What is under way, each with the vectors it waits for or writes."""
-        self._leasing: asyncio.Task[None] | None = None
+        self._ahead = Ahead(self._intake)
         self._resume_at = 0.0
         self._look_at = 0.0
         self._limit: Grant | None = None
@@ -110,10 +108,9 @@ class Drain:
             is_final = self._parts.fault_of(error) is DatabaseFault.FINAL
             if self._options.until_empty or is_final:
                 raise
-            await self._end_leasing()
+            await self._ahead.end()
             await self._requests.end()
-            self._ready.clear()
-            self._intake.give_up_long()
+            self._ahead.give_up()
             await self._outage.sit_out(error, deadline=self._deadline)
             self._heartbeat.forgive()
             return False
@@ -124,6 +121,7 @@ class Drain:
             await self._recovery.if_due()
             await self._counting.if_due()
             await self._send()
+            await self._read_ahead()
             self._lease_ahead()
             await self._until_something_happens()
         self.report.ending = ending
@@ -148,7 +146,7 @@ class Drain:
             if self._resume_at > now:
                 self._say_what_lasts_longer()
             return Ending.BUDGET
-        if self._requests or self._leasing or self._ready or self._intake.has_long:
+        if self._requests or not self._ahead.is_empty:
             return None
         if self._limit and self._limit.budget and self._options.until_empty:
             self.report.reason = str(self._limit.budget)
@@ -169,14 +167,15 @@ class Drain:
 
     async def _send(self) -> None:
         """Start requests for what is ready, as far as concurrency and the rate limit allow."""
-        while self._ready and self._requests.has_room(sum(item.inputs for item in self._ready[0])):
+        ready = self._ahead.ready
+        while ready and self._requests.has_room(sum(item.inputs for item in ready[0])):
             if self._processor.critical is not None or self._stop.is_set():
                 return
             if self._processor.is_down:
-                await self._release_ready()
+                await self._settler.release(self._ahead.give_up())
                 return
             # Looked at before the grant, which is for now and not for later.
-            items = self._ready[0] = await self._settler.still_held(self._ready[0])
+            items = ready[0] = await self._settler.still_held(ready[0])
             if items:
                 limits = self._options.limits(self._parts.embedder.limits)
                 tokens = first_tokens([item.text for item in items], limits)
@@ -188,13 +187,13 @@ class Drain:
                 send_by = asked_at + grant.good_for.total_seconds()
                 work = self._processor.process(items, send_by=send_by)
                 self._requests.start(work, vectors=sum(item.inputs for item in items))
-            self._ready.popleft()
+            ready.popleft()
 
     async def _pause(self, grant: Grant) -> None:
         """Release what has not started, and wait for the limit holding nothing."""
         self._wait_for(grant)
         logger.info("owner=%s waits %.1f s for the rate limit", self.report.owner, self.waiting)
-        await self._release_ready()
+        await self._settler.release(self._ahead.give_up())
 
     def _wait_for(self, grant: Grant) -> None:
         now = self._clock()
@@ -202,18 +201,23 @@ class Drain:
         self._resume_at = now + grant.wait.total_seconds()
         self._look_at = now + min(grant.wait, LOOK_AGAIN).total_seconds()
 
-    async def _release_ready(self) -> None:
-        waiting = [item.leased.lease for items in self._ready for item in items]
-        waiting += self._intake.give_up_long()
-        self._ready.clear()
-        await self._settler.release(waiting)
-
     def _lease_ahead(self) -> None:
-        is_paused = self._clock() < self._look_at or self._processor.is_stopped
         # One batch ahead is enough to keep the provider busy; what is held is lost by a crash.
-        is_busy = self._leasing is not None or bool(self._ready) or self._requests.is_full
-        if not is_busy and not is_paused and self._intake.may_take:
-            self._leasing = asyncio.create_task(self._lease())
+        may_lease = self._ahead.may_lease(len(self._requests), most=self._options.requests_at_once)
+        if may_lease and not (self._requests.is_full or self._is_paused) and self._intake.may_take:
+            self._ahead.lease(self._lease())
+
+    @property
+    def _is_paused(self) -> bool:
+        return self._clock() < self._look_at or self._processor.is_stopped
+
+    async def _read_ahead(self) -> None:
+        """Read what was leased, when the texts that were read before are under way."""
+        if self._ahead.taken and self._is_paused:
+            # The pause began during the lease: nothing is held while nothing may be sent.
+            await self._settler.release(self._ahead.give_up())
+        elif taken := self._ahead.take_next():
+            self._ahead.read(self._prepare(taken))
 
     async def _lease(self) -> None:
         await self._submitting.if_due()
@@ -224,14 +228,18 @@ class Drain:
                 self._wait_for(grant)
                 return
             self._resume_at, self._limit = 0.0, None
-        batch = await self._intake.take()
-        if batch.is_probe:
+        taken = await self._intake.take()
+        if taken.is_probe:
             # Among the requests, so that a stop does not wait for an answer that may never come.
             self._requests.start(self._processor.probe(), vectors=1)
-            return
+        elif taken.jobs:
+            self._ahead.taken = taken
+
+    async def _prepare(self, taken: Taken) -> None:
+        batch = await self._intake.prepare(taken)
         if batch.requests or batch.known:
             self._processor.forget_outage()
-        self._ready.extend(batch.requests)
+        self._ahead.ready.extend(batch.requests)
         if batch.known:
             work = self._processor.complete_known(batch.known)
             self._requests.start(work, vectors=len(batch.known))
@@ -239,7 +247,7 @@ class Drain:
     async def _until_something_happens(self) -> None:
         if (pause := self._processor.take_pause()) is not None:
             await self._pause(pause)
-        running = {*self._requests, *([self._leasing] if self._leasing else [])}
+        running = {*self._requests, *self._ahead.tasks}
         stopping = asyncio.create_task(self._stop.wait())
         is_waiting, is_idle = self.waiting > 0, not running and self._intake.is_empty
         began = self._clock()
@@ -255,9 +263,7 @@ class Drain:
                 self.report.seconds_idle += self._clock() - began
         for task in done - {stopping}:
             self._requests.discard(task)
-            if task is self._leasing:
-                self._leasing = None
-            else:
+            if not self._ahead.discard(task):
                 self._intake.look_again()
             task.result()
 
@@ -267,7 +273,7 @@ class Drain:
         waits = [self._deadline - now, self._recovery.due_at - now]
         if self._look_at > now:
             waits.append(self._look_at - now)
-        elif self._leasing or self._requests or not self._intake.may_take:
+        elif self._ahead.is_moving or self._requests or not self._intake.may_take:
             waits.append(self._intake.pause)
         else:
             waits.append(0.0)
@@ -275,20 +281,14 @@ class Drain:
 
     async def _wind_down(self) -> None:
         """Release everything, after a grace for requests in flight; heartbeats stop last."""
-        await self._end_leasing()
+        await self._ahead.end()
         log_jobs(logging.INFO, "shutdown", self.report.owner, self._holdings.all())
-        await self._try("release what was ready", self._release_ready())
+        await self._try("release what was ready", self._settler.release(self._ahead.give_up()))
         await self._requests.end()
         await self._try("release the rest", self._settler.release(self._holdings.all()))
         await self._counting.send()
         if self._processor.critical is not None:
             await self._try("open the breaker", self._processor.open_breaker())
-
-    async def _end_leasing(self) -> None:
-        if self._leasing is not None:
-            with suppress(Exception):
-                await self._leasing
-            self._leasing = None
 
     async def _try(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         try:

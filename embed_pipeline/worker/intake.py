@@ -36,15 +36,24 @@ Loaded = tuple[LeasedJob, LoadedEntity]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Requests to send, and completions whose vectors the graph already has.
+class Taken:
+    """Jobs whose entities are to be read; none where nothing was due.
 
     ``is_probe``: there are none, because the provider is down; find out whether it still is.
     """
 
+    jobs: Sequence[LeasedJob] = ()
+    longest: int | None = None
+    """Up to this size, where their texts are long; those of a lease are read if they are short."""
+    is_probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Requests to send, and completions whose vectors the graph already has."""
+
     requests: Sequence[list[Item]] = ()
     known: Sequence[Completion] = field(default=())
-    is_probe: bool = False
 
 
 class Intake:
@@ -130,18 +139,18 @@ class Intake:
         is_over = silence >= self._options.linger.total_seconds()
         return is_over and self._empty_in_a_row >= LOOKS_BEFORE_EMPTY
 
-    async def take(self) -> Batch:
-        """Build requests from new jobs, or from some whose texts were read separately for length.
+    async def take(self) -> Taken:
+        """Lease jobs, or choose some whose texts were too long to be read with others.
 
         Raises:
             EmbedPipelineError: the database cannot be reached.
         """
         if self.budget == 0 and not self._long:
-            return Batch()  # What was left has gone into a batch meanwhile.
+            return Taken()  # What was left has gone into a batch meanwhile.
         is_turn_of_long = self._leases_since_long >= LEASES_BETWEEN_LONG or not self._may_lease
         if self._long and is_turn_of_long:
             self._leases_since_long = 0
-            return await self._take_long()
+            return self._take_long()
         self._leases_since_long += 1
         if self._is_suspects_turn and len(self._holdings) <= len(self._long):
             await self._settler.release(self.give_up_long())
@@ -163,7 +172,7 @@ class Intake:
         # While this worker holds jobs, one of them may be the probe that opens the queue again;
         # and one that waits for jobs waits for an open queue, too.
         if batch.is_probe:
-            return Batch(is_probe=True)
+            return Taken(is_probe=True)
         is_final = self._options.until_empty and not len(self._holdings)
         self.refusal = batch.refusal if is_final else None
         self._holds_suspect = any(leased.is_suspect for leased in batch.jobs)
@@ -171,10 +180,10 @@ class Intake:
             self._leases_since_long = LEASES_BETWEEN_LONG
             if self.refusal is None:
                 self._note_empty(lane)
-            return Batch()
+            return Taken()
         self._empty_in_a_row = 0
         log_jobs(logging.INFO, "acquired", self._report.owner, [x.lease for x in batch.jobs])
-        return await self._prepare(batch.jobs)
+        return Taken(batch.jobs)
 
     def give_up_long(self) -> list[Lease]:
         """Forget the jobs with unread long texts, so that they can be released."""
@@ -205,17 +214,20 @@ class Intake:
         # With nothing due there is nobody to let pass, and any look finds a suspect, too.
         return Lane.SUSPECT if self._is_suspects_turn and not self.is_empty else Lane.ANY
 
-    async def _take_long(self) -> Batch:
+    def _take_long(self) -> Taken:
         page = next(pages_by_size((entry, entry[1]) for entry in self._long))
         for _ in page:
             self._long.popleft()
-        return await self._prepare(
-            [leased for leased, _ in page], longest=max(size for _, size in page)
-        )
+        return Taken([leased for leased, _ in page], longest=max(size for _, size in page))
 
-    async def _prepare(self, jobs: Sequence[LeasedJob], *, longest: int | None = None) -> Batch:
+    async def prepare(self, taken: Taken) -> Batch:
+        """Make requests of what was taken; one at a time, for the sake of memory.
+
+        Raises:
+            EmbedPipelineError: the database cannot be reached.
+        """
         current: list[tuple[LeasedJob, Mapping[str, Any]]] = []
-        for leased, entity in await self._load(jobs, longest):
+        for leased, entity in await self._load(taken.jobs, taken.longest):
             match entity.fate:
                 case EntityFate.CURRENT:
                     current.append((leased, entity.properties))

@@ -161,7 +161,7 @@ def test_too_many_drains_wait_longer_for_a_lease_than_a_transaction_may_take() -
 def test_more_deaths_take_longer() -> None:
     scenario = Scenario(jobs=10_000, drains=4, restart=10, options=SHORT)
 
-    seconds = [run(replace(scenario, deaths_per_hour=rate)).seconds for rate in (0, 120, 400)]
+    seconds = [run(replace(scenario, deaths_per_hour=rate)).seconds for rate in (0, 240, 800)]
 
     assert seconds[0] < seconds[1] < seconds[2]
 

@@ -84,6 +84,11 @@ def intake_on(
     return Intake(parts, options or DrainOptions(), Settler(queue, holdings, report), report)
 
 
+async def taken_by(intake: Intake) -> Batch:
+    got = await intake.take()
+    return await intake.prepare(got) if got.jobs else Batch()
+
+
 async def given_suspect(queue: FakeQueue) -> None:
     queue.put_entity("suspect", "text")
     await queue.enqueue([NewJob("suspect", MODEL)])
@@ -97,7 +102,7 @@ async def test_nothing_is_leased_beside_a_suspect(
 ) -> None:
     await given_suspect(queue)
 
-    [[item]] = (await intake.take()).requests
+    [[item]] = (await taken_by(intake)).requests
 
     assert item.leased.is_suspect
     assert not intake.may_take
@@ -115,13 +120,13 @@ async def test_a_busy_worker_lets_its_work_run_dry_for_a_suspect(
 
     taken = 0
     while intake.may_take:
-        await intake.take()
+        await taken_by(intake)
         taken += 1
 
     assert taken == 9
     holdings.drop(holdings.all())
     await given_suspect(queue)
-    [[item]] = (await intake.take()).requests
+    [[item]] = (await taken_by(intake)).requests
     assert item.leased.is_suspect
 
 
@@ -136,7 +141,7 @@ async def test_a_worker_that_waits_for_jobs_looks_once_per_pause(
     looks = 0
     for _ in range(30):
         while intake.may_take:
-            await intake.take()
+            await taken_by(intake)
             looks += 1
         queue.clock.advance(intake._options.idle_pause)
 
@@ -151,7 +156,7 @@ async def test_a_worker_looks_soon_after_work_and_slower_when_nothing_comes(
 
     began, looks = clock(), list[float]()
     while clock() < began + timedelta(minutes=2):
-        await intake.take()
+        await taken_by(intake)
         looks.append((clock() - began).total_seconds())
         clock.advance(timedelta(seconds=intake.pause))
 
@@ -169,11 +174,11 @@ async def test_a_worker_that_waits_for_jobs_never_looks_for_suspects_only(
 ) -> None:
     intake._options = DrainOptions(linger=timedelta(hours=1))
     for _ in range(9):
-        await intake.take()
+        await taken_by(intake)
     queue.put_entity("late", "text")
     await queue.enqueue([NewJob("late", MODEL)])
 
-    [[item]] = (await intake.take()).requests
+    [[item]] = (await taken_by(intake)).requests
 
     assert item.leased.lease.entity_uid == "late"
 
@@ -183,7 +188,7 @@ async def test_a_look_during_which_the_last_work_ended_is_repeated_at_once(
 ) -> None:
     queue.put_entity("ada", "text")
     await queue.enqueue([NewJob("ada", MODEL)])
-    await intake.take()
+    await taken_by(intake)
     lease = queue.lease
 
     async def lease_while_work_ends(**options: Any) -> Any:
@@ -192,12 +197,12 @@ async def test_a_look_during_which_the_last_work_ended_is_repeated_at_once(
         intake.look_again()
         return batch
 
-    await intake.take()
+    await taken_by(intake)
     assert not intake.may_take  # it holds a job, and there are no others
     intake.look_again()
     monkeypatch.setattr(queue, "lease", lease_while_work_ends)
 
-    await intake.take()
+    await taken_by(intake)
 
     assert intake.may_take
 
@@ -221,7 +226,7 @@ async def test_m84_short_texts_go_before_long_ones_of_the_same_lease(
     # Time stands still: the next look is not due.
     await given_texts(queue, **{f"long{n:02}": LONG for n in range(10)}, tiny="text")
 
-    batches = [taken(await intake.take()) for _ in range(4)]
+    batches = [taken(await taken_by(intake)) for _ in range(4)]
 
     # A look for new jobs, then as many as are read in one go, and then the rest.
     eight = [f"long{n:02}" for n in range(8)]
@@ -233,11 +238,11 @@ async def test_m84_a_tiny_text_that_comes_later_does_not_wait_behind_long_ones(
     queue: FakeQueue, intake: Intake
 ) -> None:
     await given_texts(queue, **{f"long{n:02}": LONG for n in range(40)})
-    await intake.take()
+    await taken_by(intake)
 
     await given_texts(queue, tiny="text")
 
-    assert taken(await intake.take()) == ["tiny"]
+    assert taken(await taken_by(intake)) == ["tiny"]
     assert intake.has_long
 
 
@@ -248,7 +253,7 @@ async def test_m84_long_texts_get_their_turn_while_short_ones_keep_coming(
     intake._options = DrainOptions(jobs_per_lease=20)
     batches: list[list[str]] = []
     for number in range(LEASES_BETWEEN_LONG + 1):
-        batches.append(taken(await intake.take()))
+        batches.append(taken(await taken_by(intake)))
         await given_texts(queue, **{f"short{number}": "text"})
 
     shorts = [[f"short{number}"] for number in range(LEASES_BETWEEN_LONG - 1)]
@@ -260,11 +265,11 @@ async def test_a_suspect_gets_its_place_alone_also_beside_long_texts(
 ) -> None:
     await given_texts(queue, **{f"long{n:02}": LONG for n in range(20)})
     intake._leases = LEASES_BETWEEN_SUSPECTS - 2
-    await intake.take()
+    await taken_by(intake)
     assert intake.has_long
     await given_suspect(queue)
 
-    [[item]] = (await intake.take()).requests
+    [[item]] = (await taken_by(intake)).requests
 
     assert item.leased.is_suspect
     assert holdings.all() == [item.leased.lease]
@@ -276,7 +281,7 @@ async def test_jobs_whose_texts_are_still_to_be_read_are_given_back_when_the_dra
     queue: FakeQueue, intake: Intake, holdings: Holdings
 ) -> None:
     await given_texts(queue, **{f"long{n}": LONG for n in range(10)})
-    await intake.take()
+    await taken_by(intake)
 
     leases = intake.give_up_long()
 
@@ -309,7 +314,7 @@ async def test_m84_the_one_text_that_cannot_be_read_fails_and_nobody_else(
     others = {f"e{n}": "text" for n in range(12)}
     await given_texts(queue, **others, culprit="text")
 
-    found = taken(await intake.take())
+    found = taken(await taken_by(intake))
 
     assert sorted(found) == sorted(others)
     [failed] = [job for job in queue.jobs.values() if job.status is JobStatus.FAILED]
@@ -340,7 +345,7 @@ async def test_a_text_that_a_busy_database_had_no_time_for_is_read_again(
     queue = BusyQueue()
     await given_texts(queue, alone="text")
 
-    found = taken(await intake_on(queue, holdings, report).take())
+    found = taken(await taken_by(intake_on(queue, holdings, report)))
 
     assert list(found) == ["alone"]
     assert report.failed == {}
@@ -361,7 +366,7 @@ async def test_a_server_that_stays_busy_makes_a_text_wait_and_does_not_blame_it_
     queue = HopelesslyBusyQueue()
     await given_texts(queue, alone="text")
 
-    assert taken(await intake_on(queue, holdings, report).take()) == []
+    assert taken(await taken_by(intake_on(queue, holdings, report))) == []
 
     [job] = queue.jobs.values()
     assert (job.status, job.error_category) == (JobStatus.PENDING, ErrorCategory.TRANSIENT)
@@ -374,11 +379,11 @@ async def test_m84_after_that_fewer_jobs_are_leased_at_once_and_slowly_more_agai
 ) -> None:
     queue, intake = limited
     await given_texts(queue, **{f"e{n}": "text" for n in range(12)})
-    await intake.take()
+    await taken_by(intake)
 
     fewer = intake.budget
     await given_texts(queue, late="text")
-    await intake.take()
+    await taken_by(intake)
 
     assert fewer <= 24
     assert intake.budget == 2 * fewer
@@ -396,7 +401,7 @@ async def test_a_server_that_is_just_busy_fails_no_job(
     monkeypatch.setattr(queue, "check", busy)
 
     with pytest.raises(UnreachableError):
-        await intake.take()
+        await taken_by(intake)
 
     assert [job.status for job in queue.jobs.values()] == [JobStatus.PROCESSING]
 
@@ -414,7 +419,7 @@ async def test_a_lease_holds_no_more_jobs_than_the_requests_at_once_can(
     options = DrainOptions(jobs_per_request=5, requests_at_once=3)
     intake = intake_on(queue, holdings, report, options)
 
-    batch = await intake.take()
+    batch = await taken_by(intake)
 
     assert [len(request) for request in batch.requests] == [5, 5, 5]
 
@@ -426,7 +431,7 @@ async def test_whoever_wants_leases_of_a_size_gets_it(
     options = DrainOptions(jobs_per_request=5, jobs_per_lease=20)
     intake = intake_on(queue, holdings, report, options)
 
-    batch = await intake.take()
+    batch = await taken_by(intake)
 
     assert [len(request) for request in batch.requests] == [5, 5, 5, 5]
 
@@ -440,12 +445,12 @@ async def test_leases_shrink_to_what_fits_into_requests_and_grow_again(
     roomy, intake._limits = intake._limits, replace(intake._limits, tokens=3 * tokens)
     intake._options = DrainOptions(max_jobs=100, requests_at_once=2)
 
-    first = await intake.take()
+    first = await taken_by(intake)
     holdings.drop(holdings.all())
     intake._options = DrainOptions(requests_at_once=2)
     shrunk = intake.budget
     intake._limits = roomy
-    await intake.take()
+    await taken_by(intake)
 
     assert {len(request) for request in first.requests[:-1]} == {3}
     assert (shrunk, intake.budget) == (6, 12)
