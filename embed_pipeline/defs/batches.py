@@ -11,8 +11,8 @@ from embed_pipeline.defs.site import Site
 from embed_pipeline.defs.ticks import Tick, sensor
 from embed_pipeline.operations.batches import tend_batches
 
-LOOK_EVERY: Final = 30
-"""Seconds; the provider is asked about each batch once a minute."""
+LOOK_EVERY: Final = 60
+"""Seconds; as often as the provider is asked about each batch."""
 
 
 @op

@@ -12,10 +12,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import EMBEDDINGS
 from embed_pipeline.defs.site import Site
 from embed_pipeline.defs.ticks import Tick, assets_of, schedule
-from embed_pipeline.history import tables
-from embed_pipeline.history.archive import Archive
 from embed_pipeline.history.days import DAY, start_of
-from embed_pipeline.history.export import export_day
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.history.records import has_records
 from embed_pipeline.settings import Settings
@@ -49,6 +46,9 @@ def history_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
         the same files; what is in a file stays, also when the events it came from are gone. A range
         of days is exported by one run.
         """
+        from embed_pipeline.history.archive import Archive
+        from embed_pipeline.history.export import export_day
+
         address = neo4j.settings.history_path
         for key in context.partition_keys:
             day = date.fromisoformat(key)
@@ -65,6 +65,9 @@ def history_schedule(site: Site) -> dg.ScheduleDefinition:
     @schedule(site, target=assets_of(site, HISTORY), cron_schedule="20 0 * * *")
     def daily_history(tick: Tick, neo4j: Neo4jResource) -> list[dg.RunRequest] | dg.SkipReason:
         """Export each of the last 30 days that has readings and no file yet, at 00:20 UTC."""
+        from embed_pipeline.history import tables
+        from embed_pipeline.history.archive import Archive
+
         queue, today, first = neo4j.settings.queue, tick.day, neo4j.settings.history_from
         done = set(Archive.at(neo4j.settings.history_path).days(tables.METRICS.name))
         days = [day for back in range(LOOK_BACK, 0, -1) if (day := today - DAY * back) >= first]
@@ -81,6 +84,8 @@ def history_schedule(site: Site) -> dg.ScheduleDefinition:
 
 
 def _has_rows(instance: dg.DagsterInstance, queue: str, day: date) -> bool:
+    from embed_pipeline.history import tables
+
     first = start_of(day)
     assets = {asset_key(table.asset, queue) for table in tables.TABLES}
     return any(has_records(instance, asset, since=first, until=first + DAY) for asset in assets)

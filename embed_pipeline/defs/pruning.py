@@ -17,8 +17,6 @@ from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.config import RunConfig
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, ENDED, REPOSITORY_TAG, repository_of_run
-from embed_pipeline.history.archive import Archive
-from embed_pipeline.history.forgetting import Forgotten, forget, last_day_kept, old_readings
 
 PRUNED: Final = (
     DRAIN_JOB,
@@ -138,6 +136,9 @@ def repository_of(instance: dg.DagsterInstance, log_key: Sequence[str] | None) -
 @op
 def prune_runs(context: dg.OpExecutionContext, config: PruneConfig, neo4j: Neo4jResource) -> None:
     """Delete old runs with their logs, readings that are exported, and logs of gone ticks."""
+    from embed_pipeline.history.archive import Archive
+    from embed_pipeline.history.forgetting import Forgotten, forget, last_day_kept, old_readings
+
     instance, repository = context.instance, repository_of_run(context.run)
     if repository is None:
         raise dg.Failure(

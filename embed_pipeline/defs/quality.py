@@ -14,7 +14,6 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.quality import Quality
 from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.history.keys import asset_key
-from embed_pipeline.operations.grading import grade
 from embed_pipeline.settings import Settings
 
 QUALITY: Final = "embedding_quality"
@@ -33,6 +32,8 @@ def quality_asset(site: Site, settings: Settings) -> dg.AssetsDefinition:
         Materialize looks at 400 edges and as many pairs without one, and embeds 20 texts again. The
         schedule daily_quality does it every night; the check vectors_follow_the_graph judges it.
         """
+        from embed_pipeline.operations.grading import grade
+
         return dg.MaterializeResult(metadata=of_quality(neo4j.with_queue(grade)))
 
     return embedding_quality

@@ -11,7 +11,6 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.site import Site
 from embed_pipeline.defs.ticks import Tick, schedule
 from embed_pipeline.domain.job import JobFilter
-from embed_pipeline.history.forgetting import last_day_kept, old_readings
 from embed_pipeline.operations.cleanup import clean_up
 
 
@@ -39,6 +38,8 @@ def pruning_schedule(site: Site) -> dg.ScheduleDefinition:
     @schedule(site, job_name=site.name(prune_old_runs.name), cron_schedule="45 3 * * *")
     def nightly_pruning(tick: Tick, neo4j: Neo4jResource) -> dg.RunRequest | dg.SkipReason:
         """Delete old runs of this code location and readings that are exported, at 03:45 UTC."""
+        from embed_pipeline.history.forgetting import last_day_kept, old_readings
+
         own, instance = neo4j.settings, tick.instance
         days = own.run_retention_days
         place, prefix = tick.repository, site.name("")

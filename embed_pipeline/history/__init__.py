@@ -15,12 +15,16 @@ All of them only read. What was exported to Parquet and what still stands in Dag
 are joined; ``docs/history.md`` lists every column with its unit.
 """
 
-from embed_pipeline.history import capacity
-from embed_pipeline.history.embeddings import of_each
-from embed_pipeline.history.failures import failures
-from embed_pipeline.history.retrying import retry_config
-from embed_pipeline.history.similarities import similarities
-from embed_pipeline.history.tables import coverage, drains, queue_metrics
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from embed_pipeline.history import capacity
+    from embed_pipeline.history.embeddings import of_each
+    from embed_pipeline.history.failures import failures
+    from embed_pipeline.history.retrying import retry_config
+    from embed_pipeline.history.similarities import similarities
+    from embed_pipeline.history.tables import coverage, drains, queue_metrics
 
 __all__ = [
     "capacity",
@@ -32,3 +36,30 @@ __all__ = [
     "retry_config",
     "similarities",
 ]
+
+_HOME_OF = {
+    "coverage": "tables",
+    "drains": "tables",
+    "failures": "failures",
+    "of_each": "embeddings",
+    "queue_metrics": "tables",
+    "retry_config": "retrying",
+    "similarities": "similarities",
+}
+
+
+if not TYPE_CHECKING:  # which would take every name for one of these
+
+    def __getattr__(name: str) -> Any:
+        """Load pandas for whoever asks for a table, and not for the code location."""
+        if name == "capacity":
+            return import_module(f"{__name__}.capacity")
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

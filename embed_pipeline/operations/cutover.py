@@ -30,7 +30,6 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.plan import Plan as Cost
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import settings_of
-from embed_pipeline.operations.grading import grade_sides
 from embed_pipeline.operations.planning import make_plan
 from embed_pipeline.operations.questions import ask_both, read_questions
 from embed_pipeline.operations.scan import Scan
@@ -136,6 +135,8 @@ async def gates(
         mock_gate(side, report),
     ]
     if is_thorough:
+        from embed_pipeline.operations.grading import grade_sides
+
         live = settings_of(settings, alias.live)
         compared = await grade_sides(wiring.queue_on(driver, live), queue, (live, own))
         found.append(quality_gate(*compared))

@@ -28,10 +28,11 @@ MAY_KNOW: dict[str, set[str]] = {
     "cli": {
         *LAYERS,
         *("devserver", "history", "report"),
-        *("logs.py", "loopback_server.py", "paths.py", "prometheus.py", "tracing.py"),
+        *("lean.py", "logs.py", "loopback_server.py", "paths.py", "prometheus.py", "tracing.py"),
     },
     "__init__.py": {"api", "defs", "domain", "embedding", "settings", "worker"},
-    "definitions.py": {"defs", "settings", "logs.py", "tracing.py"},
+    "definitions.py": {"defs", "settings", "lean.py", "logs.py", "tracing.py"},
+    "lean.py": set(),
     "logs.py": {"domain", "settings"},
     "loopback_server.py": set(),
     "paths.py": set(),
@@ -40,7 +41,14 @@ MAY_KNOW: dict[str, set[str]] = {
 }
 """Every package, and every module beside them, with what it may import of the project."""
 
-STANDARD_LIBRARY_ONLY = {"domain", "worker", "paths.py", "__init__.py", "loopback_server.py"}
+STANDARD_LIBRARY_ONLY = {
+    "domain",
+    "worker",
+    "paths.py",
+    "__init__.py",
+    "lean.py",
+    "loopback_server.py",
+}
 
 HOME_OF: dict[str, set[str]] = {
     # The front door is handed the drivers of other programs.

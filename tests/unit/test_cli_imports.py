@@ -70,3 +70,20 @@ def test_a_command_that_asks_nobody_loads_neither_driver_nor_provider(
 
     assert codes == [code]
     assert not names & HEAVY
+
+
+def test_the_code_location_loads_no_arrays_and_what_asks_for_them_later_gets_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("EMBEDDING_PROVIDER", "mock")
+    code = """
+import json, sys
+import embed_pipeline.definitions, neo4j
+before = sorted({"numpy", "pandas", "pyarrow"} & set(sys.modules))
+from embed_pipeline import history
+history.coverage
+print(json.dumps([before, "pandas" in sys.modules]))
+"""
+
+    assert json.loads(answer(code)) == [[], True]
