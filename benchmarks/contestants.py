@@ -32,15 +32,8 @@ SET entity.embedding_model = row.model, entity.embedding_hash = row.text_hash,
 """
 
 
-async def write(site: Site, first: int, last: int, batches: int = 1) -> int:
+async def write(site: Site, first: int, last: int) -> int:
     """The limit: the same properties on the same entities, in batches, and nothing else."""
-    share = (last - first) // batches
-    starts = range(first, last, share)
-    await asyncio.gather(*(_write(site, start, start + share) for start in starts))
-    return last - first
-
-
-async def _write(site: Site, first: int, last: int) -> None:
     for start in range(first, last, BATCH):
         # Not formatted for the driver's debug line, as in the queue.
         rows = QuietList(
@@ -60,6 +53,7 @@ async def _write(site: Site, first: int, last: int) -> None:
 
         async with site.driver.session(database=site.connection.database) as session:
             await session.execute_write(work)
+    return last - first
 
 
 async def lease_beat_complete(site: Site, owner: str, batches: int) -> int:

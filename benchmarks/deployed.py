@@ -36,7 +36,7 @@ from tests.support.project import ROOT, make_project
 
 IDLE_SECONDS: Final = 60
 """That a deployment is watched doing nothing."""
-JOBS: Final = 100_000
+JOBS: Final = 50_000
 JOBS_OF_LIMIT: Final = 12_000
 """Vectors written without a queue to the same graph, to compare."""
 WRITERS: Final = 4
@@ -51,7 +51,9 @@ AT_REST: Final = {
     "ticks": "ticks of sensors and schedules",
     "queries": "transactions of Neo4j",
 }
-GOALS: Final = {"dagster": at_most(5), "ticks": at_most(16), "queries": at_most(10)}
+GOALS: Final = {"dagster": at_most(12), "ticks": at_most(18), "queries": at_most(50)}
+"""What is left by design: the twelve looks a minute that keep the way from rest short are most of
+it. docs/performance.md says what they cost."""
 
 
 def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
@@ -67,12 +69,14 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
         dagster.wait_until_idle()
         yield from _at_rest(dagster, neo4j_pid)
         waits = latency.without_standby(connection, dagster)
-        yield from _ticks_and_runs(dagster)
-        waits[latency.ON_STANDBY], cost = latency.on_standby(connection, dagster)
         yield from latency.lines(waits)
-        yield latency.cost_line(cost)
-        latency.draw(waits)
+        yield from _ticks_and_runs(dagster)
         yield from _all_at_once(connection, dagster)
+        on_site(connection, Site.prepare, 0, has_index=True)
+        on_standby, cost = latency.on_standby(connection, dagster)
+        yield from latency.lines({latency.ON_STANDBY: on_standby})
+        yield latency.cost_line(cost)
+        latency.draw({**waits, latency.ON_STANDBY: on_standby})
 
 
 def _imports(rounds: int) -> Iterator[Line]:

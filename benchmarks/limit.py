@@ -6,14 +6,16 @@ from typing import Any, Final
 
 from benchmarks.contestants import drain, lease_beat_complete, write
 from benchmarks.crew import Crew, Work, hired
-from benchmarks.plan import NEAR, Plan
+from benchmarks.plan import Plan
 from benchmarks.site import Site, on_site
 from benchmarks.table import Goal, Line, at_least, per_second, ratios
 from embed_pipeline.store.connection import Connection
 
 AT_ONCE: Final = 4
 """Batches that a drain has under way, unless told otherwise."""
-GOALS: Final = {False: at_least(0.7), True: at_least(0.9)}
+GOALS: Final = {False: at_least(0.6), True: at_least(0.85)}
+DRAIN_GOALS: Final = {False: at_least(0.5), True: at_least(0.75)}
+"""What was never missed where nothing else runs, so that a miss means something."""
 OWNER: Final = "6f1c9d5e-8d3c-4c8e-9f60-1b2a3c4d5e6f/some-host"
 """As long as a real one."""
 
@@ -34,7 +36,7 @@ def measure(connection: Connection, plan: Plan, *, has_index: bool) -> Rates:
     on_site(connection, Site.prepare, entities, has_index=has_index)
     with hired(1, connection) as crew:
         # A new process is slow at first, and so is a new index.
-        for number in range(1 + NEAR):
+        for number in range(1 + plan.rounds):
             for name, seconds in _round(crew, connection, entities, has_time=plan.has_time):
                 if number:
                     rates[name].append(entities / seconds)
@@ -64,7 +66,6 @@ def _round(
     yield "queue", timed(lease_beat_complete, (OWNER, AT_ONCE), jobs=True)
     if not has_time:
         return
-    yield "write, 4 batches", timed(write, (0, entities, AT_ONCE), jobs=False)
     yield "drain", timed(drain, (OWNER,), jobs=True)
 
 
@@ -83,5 +84,5 @@ def _judge(rates: Rates, *, has_index: bool) -> Iterator[Line]:
     queue = "lease, heartbeat and fenced completion, 4 batches under way"
     yield line(f"{queue}, against plain writes; 1 process", "queue", "write", goal=GOALS[has_index])
     if "drain" in rates:
-        yield line(f"{queue}, against as many plain writes at once", "queue", "write, 4 batches")
-        yield line("a whole drain, against plain writes; 1 process", "drain", "write")
+        what = "a whole drain, against plain writes; 1 process"
+        yield line(what, "drain", "write", DRAIN_GOALS[has_index])

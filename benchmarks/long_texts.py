@@ -11,7 +11,6 @@ from typing import Any, Final, LiteralString
 
 from benchmarks.contestants import UNLIMITED, same_store
 from benchmarks.memory import MEBIBYTE, environment, peak
-from benchmarks.plan import Plan
 from benchmarks.site import DIMENSIONS, MODEL, PoolEmbedder, Site, on_site
 from benchmarks.table import Line, at_least, at_most
 from embed_pipeline.domain.embedding import Embedded, PreparedText
@@ -25,10 +24,12 @@ from tests.support.project import ROOT
 
 SHORT: Final = 20_000
 LONG: Final = 80
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 CHARACTERS: Final = 10_000_000
 WORD: Final = "lorem ipsum dolor "
-SCANS: Final = 10
+SCANS: Final = 4
+NOT_HELD_UP: Final = at_least(0.6)
+"""Short texts that wait for the long ones would have a tenth; single rounds had 0.52 to 1.49."""
 ALLOWED: Final = 400
 """MB of a process that scans, as the code server does."""
 NOBODY: Final = "http://127.0.0.1:9/v1"
@@ -41,10 +42,8 @@ MATCH (e:Entity {entityType: 'long'}) CALL (e) { DETACH DELETE e } IN TRANSACTIO
 """
 
 
-def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
+def lines(connection: Connection) -> Iterator[Line]:
     """Drain with and without them, in turn; then scan again and again."""
-    if not plan.has_time:
-        return
     rates: dict[int, list[float]] = {0: [], LONG: []}
     for _ in range(ROUNDS):
         for count in rates:
@@ -55,7 +54,7 @@ def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
         f"{SHORT:,} short texts drained with {LONG} of 10 MB in front of them, against without",
         f"{among:,.0f}/s against {without:,.0f}/s",
         [one / other for one, other in zip(rates[LONG], rates[0], strict=True)],
-        at_least(0.8),
+        NOT_HELD_UP,
     )
     found = _scans(connection)
     on_site(connection, _delete_long)

@@ -23,8 +23,10 @@ from embed_pipeline.store.connection import Connection
 from tests.support.openai_server import KEY
 from tests.support.project import ROOT
 
-DIMENSIONS: Final = (1_536, 3_072)
-JOBS: Final = 100_000
+DIMENSIONS: Final = 3_072
+"""The longest that are usual; shorter ones need less."""
+JOBS: Final = 20_000
+"""Twice what a drain holds at a time; that it stays flat up to 100,000 is seen in item 7."""
 MEBIBYTE: Final = 2**20
 ALLOWED: Final = 350
 """MiB."""
@@ -32,24 +34,22 @@ KIBIBYTE: Final = 1_024
 
 
 def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
-    """One drain for each length, if there is time."""
+    """One drain, if there is time."""
     if not plan.has_time:
         return
     with running_provider(latency=0) as provider:
-        for dimensions in DIMENSIONS:
-            on_site(connection, prepare, JOBS, dimensions)
-            found = _drain(environment(connection, provider.base_url, dimensions))
-            if found["completed"] != JOBS:
-                raise RuntimeError(f"of {JOBS} jobs {found['completed']} are completed")
-            most = found["peak"] / MEBIBYTE
-            yield Line(
-                4,
-                f"most memory of a drain of {JOBS:,} jobs, {dimensions:,} dimensions",
-                f"{most:.0f} MiB, {found['loaded'] / MEBIBYTE:.0f} of them before the first job;"
-                f" {found['throughput']:,.0f}/s",
-                [most / ALLOWED],
-                at_most(1),
-            )
+        on_site(connection, prepare, JOBS, DIMENSIONS)
+        found = _drain(environment(connection, provider.base_url, DIMENSIONS))
+    if found["completed"] != JOBS:
+        raise RuntimeError(f"of {JOBS} jobs {found['completed']} are completed")
+    yield Line(
+        4,
+        f"most memory of a drain of {JOBS:,} jobs, {DIMENSIONS:,} dimensions",
+        f"{found['peak'] / MEBIBYTE:.0f} MiB, {found['loaded'] / MEBIBYTE:.0f} of them before the"
+        f" first job; {found['throughput']:,.0f}/s",
+        [found["peak"] / MEBIBYTE / ALLOWED],
+        at_most(1),
+    )
 
 
 async def prepare(site: Site, jobs: int, dimensions: int) -> None:

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-NEAR: Final = 5
-"""Rounds against the limit, whose goals are near, also where time is short."""
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -17,10 +14,7 @@ class Plan:
     """The same against the limit: with few of them, beginning and end are all there is."""
     indexed_entities: int
     """The same where there is a vector index, which is slow."""
-    instead_entities: int
-    """The same beside what others use with Neo4j; LangChain takes a thousand at a time."""
     rounds: int
-    """Of everything else."""
     warm_up: int
     """Rounds of the queue before anything is measured."""
     plain_jobs: int
@@ -29,16 +23,15 @@ class Plan:
     backlogs: tuple[int, ...]
     """Sizes of the queue at which single operations are measured."""
     has_time: bool
-    """Start Dagster, too, and measure also what is near the limit and has no goal."""
+    """Start Dagster, too, and measure also what takes long or has no goal."""
 
 
 FULL: Final = Plan(
     entities=4_000,
     limit_entities=6_000,
     indexed_entities=2_500,
-    instead_entities=4_000,
     rounds=5,
-    warm_up=16,
+    warm_up=10,
     plain_jobs=40,
     peer_jobs=600,
     backlogs=(1_000, 100_000, 1_000_000),
@@ -47,8 +40,7 @@ FULL: Final = Plan(
 QUICK: Final = Plan(
     entities=2_000,
     limit_entities=4_000,
-    indexed_entities=3_000,
-    instead_entities=2_000,
+    indexed_entities=2_500,
     rounds=3,
     warm_up=8,
     plain_jobs=15,

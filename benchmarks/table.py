@@ -1,7 +1,9 @@
 """Lines of the result, their goals, and how they are printed."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,6 +74,17 @@ def at_most(bound: float) -> Goal:
 def between(least: float, most: float) -> Goal:
     """A goal to meet from both sides."""
     return Goal(least, most)
+
+
+def found_by(name: str, measure: Callable[[], Iterable[Line]]) -> Iterator[Line]:
+    """The lines of a part; where it fails, a line more, whose goal is missed."""
+    try:
+        yield from measure()
+    except Exception as error:
+        sys.stderr.write(traceback.format_exc())
+        # Nothing in it may look like a column.
+        said = " ".join(f"{type(error).__name__}: {error}".replace("|", "/").split())
+        yield Line(0, f"the part {name} could not be measured", said[:200], goal=at_least(1))
 
 
 def verdict(lines: Iterable[Line]) -> tuple[int, int]:

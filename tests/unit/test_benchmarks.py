@@ -1,8 +1,10 @@
 """What the benchmarks make of their measurements."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from benchmarks.table import Line, at_least, at_most, between, verdict
+from benchmarks.table import Line, at_least, at_most, between, found_by, verdict
 
 
 def line(*ratios: float, goal: object = None) -> Line:
@@ -31,6 +33,17 @@ def test_the_median_decides_about_a_goal(
 
 def test_a_goal_that_was_not_measured_is_missed() -> None:
     assert line(goal=at_least(1)).is_met is False
+
+
+def test_a_part_that_fails_keeps_its_lines_and_misses_a_goal() -> None:
+    def broken() -> Iterator[Line]:
+        yield line(2.0, goal=at_least(1))
+        raise RuntimeError("1 | 2\nlines")
+
+    lines = list(found_by("peers", broken))
+
+    assert verdict(lines) == (1, 2)
+    assert "| the part peers could not be measured | RuntimeError: 1 / 2 lines |" in str(lines[1])
 
 
 def test_only_lines_with_a_goal_are_counted() -> None:
