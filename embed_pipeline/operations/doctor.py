@@ -23,7 +23,7 @@ from embed_pipeline.operations import wiring
 from embed_pipeline.operations.findings import Finding, Mark
 from embed_pipeline.operations.fit import find_misfits, look_at_entities
 from embed_pipeline.operations.following import difference, read_live
-from embed_pipeline.operations.learning import remember_now
+from embed_pipeline.operations.learning import relearnt, remember_now
 from embed_pipeline.operations.probing import provider_misfits
 from embed_pipeline.operations.reading import how_jobs_appear
 from embed_pipeline.settings import Settings
@@ -55,13 +55,16 @@ async def examine(settings: Settings, *, ask_provider: bool) -> AsyncIterator[Fi
         yield _bad("Credentials", error)
     except EmbedPipelineError as error:
         yield _bad("Neo4j", error)
-    yield await _examine_provider(settings, ask_provider=ask_provider)
+    misfits: list[Finding] = []
     if ask_provider and settings.provider is Provider.OPENAI and settings.openai_base_url:
         # As it is set, whatever drains have found out: the server may take something else now.
         plain = settings.model_copy(update={name: getattr(as_set, name) for name in OF_REQUESTS})
         remember = partial(remember_now, settings) if settings.unknown_server else None
-        async for finding in provider_misfits(plain, remember):
-            yield finding
+        misfits = [finding async for finding in provider_misfits(plain, remember)]
+        settings = await relearnt(plain)
+    yield await _examine_provider(settings, ask_provider=ask_provider)
+    for finding in misfits:
+        yield finding
 
 
 async def _examine_database(driver: Driver, settings: Settings) -> AsyncIterator[Finding]:

@@ -59,6 +59,17 @@ async def with_learnt(database: Database, settings: Settings) -> Settings:
     return settings.keeping_to(learnt) if learnt and learnt.server == server else settings
 
 
+async def relearnt(settings: Settings) -> Settings:
+    """The same as ``with_learnt`` without an open driver; as set where nothing can be read."""
+    if settings.unknown_server is None:
+        return settings
+    try:
+        async with connected(wiring.connection(settings)) as driver:
+            return await with_learnt(wiring.queue_on(driver, settings).database, settings)
+    except EmbedPipelineError:
+        return settings
+
+
 async def remember_now(settings: Settings, learnt: Learnt) -> bool:
     """Keep what somebody has found out by hand; False where the queue cannot be reached."""
     try:

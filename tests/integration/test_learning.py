@@ -243,3 +243,4 @@ async def test_m124_the_doctor_renews_what_drains_keep_to(unknown: Unknown) -> N
     assert learnt is not None
     assert (learnt.inputs, learnt.tokens, learnt.encoding) == (10, 300, "float")
     assert "the server takes at most 10 texts in a request, not 2048" in said
+    assert [one.subject for one in found if one.exit_code] == []
