@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embed_pipeline.domain.job import NewJob
+from embed_pipeline.domain.job import JobStatus, NewJob
 from tests.conftest import TestServer
 from tests.support.batch_server import batch_server
 from tests.support.openai_server import KEY
@@ -51,7 +51,7 @@ async def test_m126_drain_batch_submits_and_the_next_drain_collects_at_half_the_
     assert half["usd"] == pytest.approx(full["usd"] / 2)
     assert f"submitted with {JOBS} jobs" in sent.stdout
     assert f"Submitted in batches {JOBS}" in sent.stdout
-    assert held["processing"] == JOBS
+    assert held[JobStatus.PROCESSING] == JOBS
     assert "is completed and collected" in collected.stdout
     assert (api.charged, api.asked) == (JOBS, 0)
-    assert (await queue.admin.counts())["completed"] == JOBS
+    assert (await queue.admin.counts())[JobStatus.COMPLETED] == JOBS
