@@ -84,8 +84,10 @@ class Processor:
         try:
             async with limit:
                 if self._parts.clock() > send_by:
-                    texts = [item.text for item in items]
-                    await self._wait_for_grant(first_tokens(texts, self._limits))
+                    tokens = first_tokens([item.text for item in items], self._limits)
+                    # Nothing was sent for the grant that has passed, so nothing can be charged.
+                    await self._correct(tokens, 0)
+                    await self._wait_for_grant(tokens)
                 await self._embed(items)
         except TimeoutError:
             if not limit.expired():

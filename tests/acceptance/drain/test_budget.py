@@ -1,6 +1,8 @@
 """A budget over all drains: it pauses, costs no attempt, and goes on at the server's midnight."""
 
+import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -123,6 +125,26 @@ async def test_an_answer_that_was_lost_is_not_refunded_and_a_refusal_is(
     # The probe is answered, with one token; of the text nobody knows whether it was charged.
     assert refused == 1
     assert await used() == refused + 1 + 14
+
+
+async def test_m109_a_grant_that_has_passed_before_its_request_was_sent_is_not_charged(
+    queue: DrainUnderTest,
+) -> None:
+    """A busy machine is late; only what was sent counts against the budget."""
+    calls = itertools.count()
+
+    def late() -> float:
+        return time.monotonic() + next(calls) / 2
+
+    await queue.given(1)
+    queue.limits = limited(tokens_per_day=10_000)
+    queue.provider.answer_with = charging(counted)
+
+    report = await queue.drained(clock=late)
+
+    [used] = (await queue.queue.limiter(queue.limits).read()).budget
+    assert (report.completed, report.requests) == (1, 1)
+    assert used.used == report.tokens
 
 
 async def test_tokens_are_priced_when_they_are_charged(queue: DrainUnderTest) -> None:
