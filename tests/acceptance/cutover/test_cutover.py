@@ -245,6 +245,7 @@ async def test_m104_the_live_index_can_keep_the_name_of_the_former_one(
     assert (hit.uid, hit.score > NEAR) == ("e7", True)
 
 
+@pytest.mark.proof
 async def test_a_rolled_back_cutover_needs_no_name_and_a_half_finished_one_takes_none(
     deployment: Deployment,
 ) -> None:
@@ -273,6 +274,7 @@ async def by_name(deployment: Deployment, index: str, text: str) -> list[dict[st
     )
 
 
+@pytest.mark.proof
 async def test_m104_a_candidate_that_was_never_live_is_given_up_only_by_force(
     deployment: Deployment,
 ) -> None:
@@ -320,6 +322,7 @@ async def test_a_second_cutover_waits_for_the_first(deployment: Deployment) -> N
         await deployment.start(model=OLD, dimensions=OLD_LENGTH)
 
 
+@pytest.mark.proof
 async def test_a_third_model_and_the_first_one_again(deployment: Deployment) -> None:
     for model, length in ((NEW, NEW_LENGTH), ("model-c", 4), (OLD, OLD_LENGTH)):
         await deployment.start(model=model, dimensions=length)

@@ -102,6 +102,7 @@ async def test_m103_m121_both_sides_keep_their_own_pieces_fresh_and_finish_remov
     assert report.completed == 0
 
 
+@pytest.mark.proof
 async def test_m104_who_searches_the_pieces_of_the_former_side_holds_up_finish(
     in_pieces: Deployment,
 ) -> None:
@@ -128,6 +129,7 @@ async def by_name(deployment: Deployment, vector: list[float]) -> list[dict[str,
     )
 
 
+@pytest.mark.proof
 async def test_m104_m105_the_index_of_the_pieces_keeps_its_name_too_whenever_it_is_killed(
     in_pieces: Deployment,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -101,7 +102,7 @@ async def test_m126_a_batch_is_submitted_polled_and_collected(
     done = await batching.tend()
 
     assert (sent.jobs, waiting.collected, ready.ready, done.collected) == (JOBS, 0, 1, 1)
-    assert "is in progress: 0 done, expires in 23 h" in waiting.lines[0]
+    assert re.search(r"is in progress: 0 done, expires in 2[34] h", waiting.lines[0])
     await assert_each_is_embedded_once(queue, api)
     assert len(api.deleted) == 2
     assert api.files == {}
@@ -120,10 +121,16 @@ async def test_m126_an_error_at_any_step_loses_nothing_and_pays_once(
     await assert_each_is_embedded_once(queue, api)
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.proof)])
 async def test_m126_killed_at_each_of_eight_points(
-    queue: DrainUnderTest, batching: Batching, api: BatchServer, neo4j_server: TestServer
+    queue: DrainUnderTest,
+    batching: Batching,
+    api: BatchServer,
+    neo4j_server: TestServer,
+    every: int,
 ) -> None:
-    for step in Step:
+    """CI takes one point in three: an error at each of them is a test of its own."""
+    for step in list(Step)[::every]:
         await queue.wipe()
         await queue.given(JOBS)
         api.charged, api.batches = 0, {}
