@@ -30,6 +30,9 @@ SLOWEST_LOOK: Final = 43
 """Seconds between two looks; also how late the first one of a restarted deployment may be."""
 PATIENCE: Final = 2
 """A run that has not started within so many intervals is requested again."""
+LEAST_PATIENCE: Final = 60_000
+"""But not within so many milliseconds: a busy machine takes seconds to start a run, and with short
+intervals the runs that were requested again kept it so busy that none began in time."""
 IN_LINE: Final = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED)
 WAITING: Final = (*IN_LINE, dg.DagsterRunStatus.STARTING)
 
@@ -70,7 +73,7 @@ def decide(
     why = START if asked.why == START else need
     if why is None:
         return Decision("no lease has expired")
-    if 0 <= now - asked.at <= PATIENCE * period:
+    if 0 <= now - asked.at <= max(PATIENCE * period, LEAST_PATIENCE):
         return Decision(f"its run was requested, because {asked.why}, and waits to be started")
     return _request(why)
 
@@ -97,7 +100,8 @@ def recovery_sensor(site: Site) -> dg.SensorDefinition:
         """Request recover_stale_leases at the start of the deployment, and when leases expired.
 
         Looks every EMBED_JOB_RECOVERY_INTERVAL. A look that finds nothing is recorded as a recovery
-        of 0 and starts no run. A run that does not start within two intervals is requested again.
+        of 0 and starts no run. A run that does not start within two intervals, and a minute, is
+        requested again.
         """
         if not interval:
             return dg.SkipReason("recovery is off (EMBED_JOB_RECOVERY_INTERVAL=0)")

@@ -180,6 +180,19 @@ async def test_m90_a_run_that_failed_is_followed_by_another_while_leases_are_exp
     assert why(await started.tick()) == [EXPIRED]
 
 
+async def test_m90_with_a_short_interval_a_run_has_a_minute_to_start(
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest], now: Now
+) -> None:
+    """A busy machine would launch runs all day, none of which begins within two seconds."""
+    short = sensor("stale_leases", EMBED_JOB_RECOVERY_INTERVAL="1000")
+    given_run(deployment, await short.tick(), Status.STARTING)
+    now.advance(timedelta(seconds=55))
+    patient = await short.tick()
+    now.advance(timedelta(seconds=10))
+
+    assert (why(patient), why(await short.tick())) == ([], [START])
+
+
 async def test_m4_before_the_next_look_is_due_a_tick_says_when_it_is(
     deployment: Deployment, sensor: Callable[..., SensorUnderTest], now: Now
 ) -> None:

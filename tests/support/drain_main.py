@@ -41,6 +41,8 @@ async def main(options: dict[str, Any]) -> None:
     ) as (_, drain):
         report = await drain.run()
         peers = {peer.raddr.port for peer in psutil.Process().net_connections("tcp") if peer.raddr}
+    # A connection that was closed lets go of its socket in the next turn of the loop.
+    await asyncio.sleep(0)
     left = {
         "peers": sorted(peers),
         "threads": [thread.name for thread in threading.enumerate() if not _is_of_the_loop(thread)],
