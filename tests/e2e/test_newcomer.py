@@ -157,9 +157,13 @@ def test_doctor_asks_the_provider_only_when_told_to(project: Project, database: 
         assert "sk-hunter2" not in wrong.stdout + wrong.stderr
 
         provider.answer_with = refusing_dimensions(1536)
-        refused = project.run("doctor", "--probe", **known)
+        refused = project.run("doctor", "--probe", **known, EMBEDDING_PROFILE="openai")
         assert refused.returncode == 2
         assert "set EMBEDDING_SEND_DIMENSIONS=false" in refused.stdout
+        # Of a server that no profile knows nobody has said that it takes them.
+        learnt = project.run("doctor", "--probe", **known)
+        assert learnt.returncode == 0
+        assert "Drains keep to it from now on" in learnt.stdout
         without = project.run("doctor", "--probe", **known, EMBEDDING_SEND_DIMENSIONS="false")
         assert "✓ Provider openai" in without.stdout
 
