@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embed_pipeline.history import capacity
     from embed_pipeline.history.embeddings import of_each
-    from embed_pipeline.history.failures import failures
+    from embed_pipeline.history.failed import failures
     from embed_pipeline.history.retrying import retry_config
-    from embed_pipeline.history.similarities import similarities
+    from embed_pipeline.history.similar import similarities
     from embed_pipeline.history.tables import coverage, drains, queue_metrics
 
 __all__ = [
@@ -37,14 +37,15 @@ __all__ = [
     "similarities",
 ]
 
+# No function has the name of its module: whoever imported the module first would hide it.
 _HOME_OF = {
     "coverage": "tables",
     "drains": "tables",
-    "failures": "failures",
+    "failures": "failed",
     "of_each": "embeddings",
     "queue_metrics": "tables",
     "retry_config": "retrying",
-    "similarities": "similarities",
+    "similarities": "similar",
 }
 
 

@@ -88,14 +88,8 @@ def _become(
     sys.argv = arguments
     # Else the usage says that this module is the command.
     sys.modules["__main__"].__package__ = None
-    code: object = 0
-    try:
-        main()
-    except SystemExit as ended:
-        code = ended.code
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
+    # Its end is that of any process: what it has registered is run, spans are sent.
+    sys.exit(main())
 
 
 def _load() -> None:

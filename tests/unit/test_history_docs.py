@@ -1,17 +1,19 @@
 """Every column that an analyst can see is explained, and no other."""
 
+import pkgutil
 import re
 from dataclasses import fields
 
 import pytest
 
+from embed_pipeline import history
 from embed_pipeline.defs.drains import DrainConfig
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.figures import coverage_figures, queue_figures
 from embed_pipeline.domain.quality import Auc, Quality
 from embed_pipeline.domain.quality_check import overall_figures
-from embed_pipeline.history.failures import Kind
-from embed_pipeline.history.similarities import COLUMNS as SIMILARITIES
+from embed_pipeline.history.failed import Kind
+from embed_pipeline.history.similar import COLUMNS as SIMILARITIES
 from embed_pipeline.history.tables import DRAIN_COLUMNS
 from embed_pipeline.worker.report import DrainReport
 from tests.support.project import ROOT
@@ -43,3 +45,9 @@ def test_the_columns_of_a_table_are_those_in_the_docs(table: str) -> None:
 
 def test_drains_have_every_column_that_is_documented() -> None:
     assert set(DRAIN_COLUMNS) == COLUMNS["drains"]
+
+
+def test_no_table_is_hidden_by_a_module_of_its_name() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(history.__path__)}
+
+    assert modules & set(history.__all__) == {"capacity"}
