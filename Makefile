@@ -4,6 +4,9 @@
 
 BIN := .venv/bin
 export PYTHON
+# Compiled modules are kept, also where the environment says otherwise (images and CI machines do): every
+# process of a test run, and each that Dagster starts, would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 comma := ,
 
 help: ## Say what can be made
