@@ -103,6 +103,7 @@ async def test_m126_a_batch_is_submitted_polled_and_collected(
 
     assert (sent.jobs, waiting.collected, ready.ready, done.collected) == (JOBS, 0, 1, 1)
     assert re.search(r"is in progress: 0 done, expires in 2[34] h", waiting.lines[0])
+    assert done.lines[0].endswith("is completed and collected: 20 completed, 0 failed")
     await assert_each_is_embedded_once(queue, api)
     assert len(api.deleted) == 2
     assert api.files == {}
