@@ -82,15 +82,20 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
     )
     max_inputs: int | None = Field(default=None, description="Texts in one request, at most.")
     max_tokens: int | None = Field(default=None, description="Tokens of one text, at most.")
+    max_request_tokens: int | None = Field(
+        default=None, description="Tokens of all texts in one request, at most."
+    )
     encoding: Literal["base64", "float"] | None = Field(
         default=None, description="How vectors are asked for. [as the profile says]"
     )
     send_dimensions: Literal["true", "false"] | None = Field(
         default=None, description="Whether requests name the length. [as the profile says]"
     )
+    document_prefix: str | None = Field(
+        default=None, description="Text before every text that is embedded, and each piece of it."
+    )
     question_prefix: str | None = Field(
-        default=None,
-        description="Text before every question; that before documents begins the text.",
+        default=None, description="Text before every question that is searched for."
     )
     account: str | None = Field(
         default=None, description="The account whose rate limit and budget it shares."

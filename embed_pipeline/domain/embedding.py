@@ -43,6 +43,13 @@ class PreparedText:
     """Together they are the whole text; none where it fits as it is."""
     start: int = 0
     """Of a piece: the place of its first character in the text."""
+    prefix: str = ""
+    """What the model wants before it; no part of the text."""
+
+    @property
+    def sent(self) -> str:
+        """What the provider gets of an input."""
+        return self.prefix + self.text
 
     @property
     def inputs(self) -> "tuple[PreparedText, ...]":

@@ -20,7 +20,8 @@ ALLOWED_NAME: Final = (
 )
 _JOINERS: Final = str.maketrans("", "", "\u200c\u200d")
 """Invisible, but part of how words are written in Persian or Hindi."""
-_OPTIONAL: Final = ("template", "index", "order", "relations", "pieces")
+_OPTIONAL: Final = ("template", "index", "order", "relations", "pieces", "prefix")
+LONGEST_PREFIX: Final = 1_000
 TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 TEMPLATE_BRACES: Final = {"{{": "{", "}}": "}"}
 """Braces that are meant."""
@@ -78,6 +79,8 @@ class EntityShape:
     pieces: Pieces | None = None
     """Each piece of a text is a node of its own, too; without it there is the vector of the entity,
     the mean of the pieces where its text is too long for the model."""
+    prefix: str = ""
+    """What the model wants before every text and piece, as in ``search_document: ``."""
 
     def __post_init__(self) -> None:
         names = {field.name: getattr(self, field.name) for field in self._names()}
@@ -97,6 +100,11 @@ class EntityShape:
             raise ConfigurationError(
                 f"entity order is {self.order!r:.200}, which orders no versions; name a property "
                 "that grows with each of them, as createdAt or the version itself"
+            )
+        if not isinstance(self.prefix, str) or len(self.prefix) > LONGEST_PREFIX:
+            raise ConfigurationError(
+                f"entity prefix is {self.prefix!r:.200}; allowed is a text of at most "
+                f"{LONGEST_PREFIX} characters"
             )
         if self.pieces is not None and self.label == PIECE_LABEL:
             raise ConfigurationError(

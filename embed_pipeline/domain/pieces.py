@@ -22,7 +22,10 @@ HASHED_AS: Final = "piece-1"
 FEWEST_TOKENS: Final = 16
 MOST_TOKENS: Final = 8_191
 MOST_PIECES: Final = 10_000
+PREFIX: Final = "prefix-1:"
+"""Begins the recipe of a text that is sent with a prefix; its length comes first."""
 _RECIPE: Final = re.compile(rf"{RECIPE}([0-9]+):(.*)", re.DOTALL)
+_PREFIXED: Final = re.compile(rf"{PREFIX}([0-9]+):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,30 @@ class Pieces:
         return f"{RECIPE}{self.tokens}:{whole}"
 
 
-def parse_recipe(recipe: str) -> tuple[int | None, str]:
-    """The tokens per piece, if any, and the recipe of the whole text."""
-    found = _RECIPE.fullmatch(recipe)
-    return (int(found[1]), found[2]) if found else (None, recipe)
+class RecipeParts(NamedTuple):
+    """What the name of a recipe says."""
+
+    tokens: int | None
+    """Per piece, where pieces are nodes."""
+    prefix: str
+    text: str
+    """The recipe of the text itself."""
+
+
+def prefixed_recipe(prefix: str, text: str) -> str:
+    """The name of the recipe of a text that is sent with a prefix."""
+    return f"{PREFIX}{len(prefix)}:{prefix}{text}" if prefix else text
+
+
+def parse_recipe(recipe: str) -> RecipeParts:
+    """Take the name of a recipe apart."""
+    tokens, prefix = None, ""
+    if found := _RECIPE.fullmatch(recipe):
+        tokens, recipe = int(found[1]), found[2]
+    if found := _PREFIXED.fullmatch(recipe):
+        length = int(found[1])
+        prefix, recipe = found[2][:length], found[2][length:]
+    return RecipeParts(tokens, prefix, recipe)
 
 
 @dataclass(frozen=True, slots=True)

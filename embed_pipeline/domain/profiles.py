@@ -45,7 +45,7 @@ class Profile:
             most,
             inputs=min(most.inputs, self.inputs),
             tokens=min(most.tokens, self.tokens),
-            tokens_per_input=self.tokens_per_input,
+            tokens_per_input=min(self.tokens_per_input, self.tokens),
         )
 
     def type_for(self, *, is_question: bool) -> dict[str, str]:

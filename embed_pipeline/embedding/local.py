@@ -39,7 +39,7 @@ class LocalEmbedder:
         return prepare(text, max_tokens=self.limits.tokens_per_input)
 
     async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
-        plain = [text.text for text in texts]
+        plain = [text.sent for text in texts]
         vectors = await asyncio.to_thread(self._encode, plain)
         return Embedded([vector_of(vector) for vector in vectors], tokens=0)
 

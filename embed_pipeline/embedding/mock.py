@@ -28,7 +28,7 @@ class MockEmbedder:
 
     async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
         """Turn each text into a unit vector drawn from its hash."""
-        return Embedded([self._vector(text.text) for text in texts], tokens=0)
+        return Embedded([self._vector(text.sent) for text in texts], tokens=0)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -102,7 +102,7 @@ class OpenAIEmbedder:
         Raises:
             EmbeddingError: what the provider's answer means for the queue.
         """
-        sent = [text.text for text in texts]
+        sent = [text.sent for text in texts]
         reader = AnswerReader(inputs=len(texts), dimensions=self.dimensions)
         try:
             async with self._client.embeddings.with_streaming_response.create(
@@ -155,7 +155,7 @@ class OpenAIEmbedder:
 def _charged(said: int | None, texts: Sequence[PreparedText]) -> int:
     """The tokens charged; counted here if the answer has no plausible number."""
     # No tokenizer makes more tokens than bytes, and a few to begin and end a text with.
-    most = sum(4 * len(text.text) + 16 for text in texts)
+    most = sum(4 * len(text.sent) + 16 for text in texts)
     return said if said is not None and said <= most else sum(text.tokens for text in texts)
 
 

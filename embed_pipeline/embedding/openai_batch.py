@@ -72,7 +72,7 @@ class OpenAIBatches:
 
     def line(self, custom_id: str, text: PreparedText) -> bytes:
         """A line of the input file: one text, so that no other one can spoil it."""
-        body = {**self._body, "input": [text.text]}
+        body = {**self._body, "input": [text.sent]}
         line = {"custom_id": custom_id, "method": "POST", "url": ENDPOINT, "body": body}
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 

@@ -42,7 +42,7 @@ class PythonProvider(ABC):
 
     async def embed(self, texts: Sequence[PreparedText]) -> Embedded:
         """Send one request."""
-        sent = [text.text for text in texts]
+        sent = [text.sent for text in texts]
         try:
             vectors = [vector_of(vector) for vector in await self.vectors_of(sent)]
             return Embedded(vectors, sum(text.tokens for text in texts))

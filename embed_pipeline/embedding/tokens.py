@@ -3,7 +3,8 @@
 import logging
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
@@ -66,8 +67,14 @@ def tokenizer() -> Tokenizer:
         return _Bytes()
 
 
-def prepare(text: str, *, max_tokens: int) -> PreparedText:
-    """Count the tokens of a text; one that is too long is split, and nothing of it is left out."""
+def prepare(text: str, *, max_tokens: int, prefix: str = "") -> PreparedText:
+    """Count the tokens of a text; one that is too long is split, and nothing of it is left out.
+
+    A ``prefix`` is sent before the text, and before each piece of it.
+    """
+    if prefix:
+        ahead = _count(prefix)
+        return _behind(prefix, ahead, prepare(text, max_tokens=max(1, max_tokens - ahead)))
     # A lone surrogate cannot be sent at all; the rest of the text is still worth embedding.
     text = text.encode("utf-8", errors="replace").decode()
     tokens = _count(text)
@@ -77,23 +84,35 @@ def prepare(text: str, *, max_tokens: int) -> PreparedText:
     return PreparedText(text, tokens=sum(piece.tokens for piece in pieces), pieces=pieces)
 
 
-def piece_splitter(
-    pieces: Pieces | None, *, max_tokens: int
+def document_splitter(
+    pieces: Pieces | None, *, max_tokens: int, prefix: str = ""
 ) -> Callable[[str], PreparedText] | None:
-    """How a drain splits texts, where their pieces are nodes."""
-    if pieces is None:
-        return None
-    return lambda text: prepare_in_pieces(text, pieces, max_tokens=max_tokens)
+    """How a drain prepares texts; None where the provider's own way will do."""
+    if pieces is not None:
+        return lambda text: prepare_in_pieces(text, pieces, max_tokens=max_tokens, prefix=prefix)
+    return partial(prepare, max_tokens=max_tokens, prefix=prefix) if prefix else None
 
 
-def prepare_in_pieces(text: str, pieces: Pieces, *, max_tokens: int) -> PreparedText:
+def prepare_in_pieces(
+    text: str, pieces: Pieces, *, max_tokens: int, prefix: str = ""
+) -> PreparedText:
     """Split a text into pieces of the configured size; larger ones if there are too many."""
     size = min(pieces.tokens, max_tokens)
-    prepared = prepare(text, max_tokens=size)
+    prepared = prepare(text, max_tokens=size, prefix=prefix)
     while len(prepared.pieces) > pieces.most and size < max_tokens:
         size = min(max_tokens, max(2 * size, prepared.tokens // pieces.most))
-        prepared = prepare(text, max_tokens=size)
+        prepared = prepare(text, max_tokens=size, prefix=prefix)
     return prepared
+
+
+def _behind(prefix: str, ahead: int, text: PreparedText) -> PreparedText:
+    """The same with a prefix of ``ahead`` tokens before each input."""
+    return replace(
+        text,
+        tokens=text.tokens + ahead * len(text.inputs),
+        pieces=tuple(_behind(prefix, ahead, piece) for piece in text.pieces),
+        prefix=prefix,
+    )
 
 
 def _split(text: str, size: int) -> Iterator[PreparedText]:

@@ -116,7 +116,9 @@ async def prepare(
         whole = await make_plan(beside, recipe, force=Forced())
         held_out = without_sentences(own_texts, exam.sentences)
         made = Recipe(own_texts, held_out, whole.tokens)
-        entrants += [Entrant(each, made, _tokens(_asked(made, exam))) for each in own]
+        entrants += [
+            Entrant(each, made, _tokens(each, _documents(made), _questions(exam))) for each in own
+        ]
     return Comparison(exam, entrants)
 
 
@@ -143,17 +145,15 @@ async def compare(
 
 async def _standing(queue: Queue, entrant: Entrant, exam: Exam, on_wait: OnWait) -> Standing:
     recipe = entrant.recipe
-    asked = _asked(recipe, exam)
-    vectors = dict(
-        zip(asked, await _embedded(queue, entrant.settings, asked, on_wait), strict=True)
-    )
+    vectors = await _embedded(queue, entrant.settings, _documents(recipe), on_wait)
+    asked = await _embedded(queue, entrant.settings, _questions(exam), on_wait, are_questions=True)
     texts = [vectors[text] for text in recipe.texts]
     held_out = [
         vectors[recipe.held_out.get(place, text)] for place, text in enumerate(recipe.texts)
     ]
     sample = Sample(texts, recipe.texts, recipe.texts, exam.edges, exam.non_edges)
     found = [
-        answered([vectors[question.text] for question in questions], among, questions)
+        answered([asked[question.text] for question in questions], among, questions)
         if questions
         else None
         for questions, among in ((exam.relations, texts), (exam.sentences, held_out))
@@ -162,24 +162,44 @@ async def _standing(queue: Queue, entrant: Entrant, exam: Exam, on_wait: OnWait)
     return Standing(entrant.contender, measure(model, sample).auc, *found, tokens=recipe.tokens)
 
 
-def _asked(recipe: Recipe, exam: Exam) -> list[str]:
-    """The distinct texts."""
-    questions = (question.text for question in (*exam.relations, *exam.sentences))
-    return list(dict.fromkeys([*recipe.texts, *recipe.held_out.values(), *questions]))
+def _documents(recipe: Recipe) -> list[str]:
+    """The distinct texts of entities."""
+    return list(dict.fromkeys([*recipe.texts, *recipe.held_out.values()]))
 
 
-def _tokens(texts: Sequence[str]) -> int:
-    most = RequestLimits().tokens_per_input
-    return sum(tokens.prepare(text, max_tokens=most).tokens for text in texts)
+def _questions(exam: Exam) -> list[str]:
+    """The distinct questions."""
+    return list(dict.fromkeys(x.text for x in (*exam.relations, *exam.sentences)))
+
+
+def _tokens(settings: Settings, texts: Sequence[str], questions: Sequence[str]) -> int:
+    most, prefixes = RequestLimits().tokens_per_input, _prefixes(settings)
+    return sum(
+        tokens.prepare(text, max_tokens=most, prefix=prefix).tokens
+        for own, prefix in zip((texts, questions), prefixes, strict=True)
+        for text in own
+    )
+
+
+def _prefixes(settings: Settings) -> tuple[str, str]:
+    """What the model wants before a text, and before a question."""
+    return settings.document_prefix, settings.question_prefix
 
 
 async def _embedded(
-    queue: Queue, settings: Settings, texts: Sequence[str], on_wait: OnWait
-) -> list[list[float]]:
-    embedder, limiter = wiring.open_embedder(settings), wiring.open_limiter(queue, settings)
+    queue: Queue,
+    settings: Settings,
+    texts: Sequence[str],
+    on_wait: OnWait,
+    *,
+    are_questions: bool = False,
+) -> dict[str, list[float]]:
+    embedder = wiring.open_embedder(settings, for_questions=are_questions)
+    limiter = wiring.open_limiter(queue, settings)
+    most, prefix = embedder.limits.tokens_per_input, _prefixes(settings)[are_questions]
     found: list[list[float]] = []
     try:
-        prepared = map(embedder.prepare, texts)
+        prepared = [tokens.prepare(text, max_tokens=most, prefix=prefix) for text in texts]
         for request in pack(prepared, request_limits(settings), lambda text: text):
             counted = sum(text.tokens for text in request)
             await wait_for_grant(limiter, tokens=counted, on_wait=on_wait)
@@ -192,4 +212,4 @@ async def _embedded(
                 found.append(numbers_of(judged))
     finally:
         await embedder.close()
-    return found
+    return dict(zip(texts, found, strict=True))

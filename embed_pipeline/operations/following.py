@@ -109,12 +109,13 @@ def settings_of(settings: Settings, side: Side) -> Settings:
 
 
 def _text_of(side: Side) -> dict[str, Any]:
-    """The side's settings of neighbours and pieces, if it has any."""
-    tokens, whole = parse_recipe(side.recipe)
+    """The side's settings of neighbours, pieces and prefix, if it has any."""
+    tokens, prefix, whole = parse_recipe(side.recipe)
     found = Relations.parse(whole)
     said = relations_settings(found[0]) if found else {}
     pieces = {"pieces": "nodes", "pieces_tokens": tokens} if tokens else {"pieces": "mean"}
-    return {f"relations_{name}": value for name, value in said.items()} | pieces
+    text = {**pieces, "document_prefix": prefix}
+    return {f"relations_{name}": value for name, value in said.items()} | text
 
 
 def wanted_settings(
@@ -144,7 +145,7 @@ def wanted_settings(
 def settings_for_model(settings: Settings, named: str) -> Settings:
     """These settings with a model by its name, or by its provider's; ``model@256`` is a length.
 
-    A price that was set is that of the model that is set, and no other's.
+    A price or prefix that was set is that of the model that is set, and no other's.
 
     Raises:
         ConfigurationError: no provider has such a model, or not of this length.
@@ -171,7 +172,9 @@ def settings_for_model(settings: Settings, named: str) -> Settings:
         )
     if wanted.model == settings.model:
         return wanted
-    return wanted.model_copy(update={"own_price": None})
+    return wanted.model_copy(
+        update={"own_price": None, "document_prefix": "", "question_prefix": ""}
+    )
 
 
 def difference(settings: Settings, alias: Alias | None) -> str | None:
@@ -189,6 +192,6 @@ def difference(settings: Settings, alias: Alias | None) -> str | None:
         todo = "to change to it, run 'embed-pipeline cutover start'"
     return (
         f"the settings (EMBEDDING_PROVIDER, EMBEDDING_MODEL, EMBEDDING_DIMENSIONS, "
-        f"EMBED_ENTITY_TEMPLATE, EMBED_PIECES) say {meant}, "
+        f"EMBED_ENTITY_TEMPLATE, EMBED_PIECES, EMBEDDING_DOCUMENT_PREFIX) say {meant}, "
         f"live is {live.described(with_text=with_text)}; {todo}"
     )

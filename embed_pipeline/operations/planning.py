@@ -36,20 +36,20 @@ ESTIMATED: Final = (
 
 def text_measure(settings: Settings) -> Callable[[Mapping[str, Any]], TextSize]:
     """Split an entity's text as the worker does, and say what is sent of it."""
-    from embed_pipeline.embedding.tokens import piece_splitter, prepare
+    from embed_pipeline.embedding.tokens import document_splitter, prepare
 
     shape, most = settings.entity_shape, request_limits(settings).tokens_per_input
     render = render_for(shape)
-    in_nodes = piece_splitter(shape.pieces, max_tokens=most)
+    split = document_splitter(shape.pieces, max_tokens=most, prefix=shape.prefix)
 
     def measure(properties: Mapping[str, Any]) -> TextSize:
         text = render(properties)
         if not text.strip():
             return TextSize()
-        prepared = in_nodes(text) if in_nodes else prepare(text, max_tokens=most)
+        prepared = split(text) if split else prepare(text, max_tokens=most)
         inputs = prepared.inputs
         pieces: tuple[PieceSize, ...] = ()
-        if in_nodes:
+        if shape.pieces:
             pieces = tuple(PieceSize(piece_hash(x), x.tokens, len(x.text)) for x in inputs)
         return TextSize(prepared.tokens, len(inputs), len(prepared.text), pieces)
 

@@ -56,7 +56,7 @@ async def name_live(driver: Driver, settings: Settings) -> None:
 
 
 def _template_of(identity: Identity) -> str | None:
-    _, recipe = parse_recipe(identity.recipe)
+    recipe = parse_recipe(identity.recipe).text
     if found := Relations.parse(recipe):
         return found[1]
     return recipe.removeprefix(TEMPLATE) if recipe.startswith(TEMPLATE) else None

@@ -9,12 +9,14 @@ from embed_pipeline.settings import Settings
 
 def text_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText]:
     """Prepares a text as a drain does, so that it gets the same vector."""
-    return piece_splitter(settings, embedder) or embedder.prepare
+    return document_splitter(settings, embedder) or embedder.prepare
 
 
-def piece_splitter(settings: Settings, embedder: Embedder) -> Callable[[str], PreparedText] | None:
-    """Splits texts that are too long for the model; None if pieces are off."""
+def document_splitter(
+    settings: Settings, embedder: Embedder
+) -> Callable[[str], PreparedText] | None:
+    """Splits texts into nodes, or gives them a prefix; None where neither is wanted."""
     from embed_pipeline.embedding import tokens  # only where it is wanted
 
-    most = embedder.limits.tokens_per_input
-    return tokens.piece_splitter(settings.entity_shape.pieces, max_tokens=most)
+    shape, most = settings.entity_shape, embedder.limits.tokens_per_input
+    return tokens.document_splitter(shape.pieces, max_tokens=most, prefix=shape.prefix)

@@ -19,7 +19,7 @@ from embed_pipeline.domain.redact import spellings
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.operations.providers import open_provider
 from embed_pipeline.operations.resident import set_loaded_modules_aside
-from embed_pipeline.operations.splitting import piece_splitter
+from embed_pipeline.operations.splitting import document_splitter
 from embed_pipeline.operations.tracing import drain_trace, traced
 from embed_pipeline.settings import Settings
 from embed_pipeline.settings.secrets import known_secrets
@@ -291,7 +291,7 @@ def parts_on(
         embedder=embedder,
         render=render_for(shape),
         recipe=recipe_of(shape),
-        prepare=piece_splitter(settings, embedder),
+        prepare=document_splitter(settings, embedder),
         fault_of=fault_of,
         release_owner=queue.admin.release_owner,
         price=settings.price,

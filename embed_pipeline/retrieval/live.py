@@ -12,6 +12,7 @@ from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.following import Following, read_live
+from embed_pipeline.operations.splitting import text_splitter
 from embed_pipeline.settings import Settings
 from embed_pipeline.settings.embeddings import chosen_embedding
 from embed_pipeline.store.sync_driver import as_async
@@ -98,12 +99,14 @@ class LiveModel:
         following = await self._follow()
         settings = following.settings
         embedder = self._embedder or wiring.open_embedder(settings, for_questions=are_questions)
-        prefix = settings.question_prefix if are_questions else ""
         if settings.provider.runs_here:
             # Loading a model takes seconds; a client of HTTP ends with the loop of this call.
             self._embedder = embedder
         try:
-            prepared = [embedder.prepare(prefix + text) for text in texts]
+            if are_questions:
+                prepared = [embedder.prepare(settings.question_prefix + text) for text in texts]
+            else:
+                prepared = [*map(text_splitter(settings, embedder), texts)]
             vectors = (await embedder.embed(inputs_of(prepared))).vectors
         finally:
             if not settings.provider.runs_here:

@@ -128,6 +128,7 @@ def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings
         **{f"EMBED_ENTITY_{name.upper()}": getattr(shape, name) for name in named},
         **{f"EMBED_ENTITY_RELATIONS_{name.upper()}": value for name, value in related},
         **pieces_settings(shape.pieces),
+        "EMBEDDING_DOCUMENT_PREFIX": shape.prefix,
         "EMBED_VECTOR_INDEX": shape.index,
         "EMBEDDING_PROVIDER": str(embedding.provider),
         "EMBEDDING_MODEL": model.removeprefix(MOCK_PREFIX)

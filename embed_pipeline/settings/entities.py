@@ -199,6 +199,7 @@ class EntitySettings(ProfileSettings):
             pieces=Pieces(tokens=self.pieces_tokens, most=self.pieces_most)
             if self.pieces == "nodes"
             else None,
+            prefix=self.document_prefix,
             relations=Relations(
                 types=names_in(self.relations_types),
                 direction=self.relations_direction,

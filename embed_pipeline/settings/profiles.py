@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
+from embed_pipeline.domain.entity import LONGEST_PREFIX
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.profiles import (
     OPENAI,
@@ -58,18 +59,32 @@ class ProfileSettings(QueueSettings):
         ge=64,
         le=8_191,
     )
+    max_request_tokens: WholeNumber | None = setting(
+        "EMBEDDING_MAX_REQUEST_TOKENS",
+        "Tokens of all texts in one request, at most; if empty as the profile says.",
+        "a whole number from 64 to 300000",
+        ge=64,
+        le=300_000,
+    )
     encoding: Encoding | None = setting(
         "EMBEDDING_ENCODING",
         "How vectors are asked for; if empty as the profile says, base64 for OpenAI.",
         "base64 or float",
     )
+    document_prefix: str = setting(
+        "EMBEDDING_DOCUMENT_PREFIX",
+        "Text before every text that is embedded, and before each piece of a long one, as in"
+        " 'search_document: '; another one makes every vector anew.",
+        f"at most {LONGEST_PREFIX} characters",
+        "",
+        max_length=LONGEST_PREFIX,
+    )
     question_prefix: str = setting(
         "EMBEDDING_QUESTION_PREFIX",
-        "Text before every question that is searched for, as in 'search_query: '; what belongs"
-        " before documents is the beginning of EMBED_ENTITY_TEMPLATE.",
-        "at most 1000 characters",
+        "Text before every question that is searched for, as in 'search_query: '.",
+        f"at most {LONGEST_PREFIX} characters",
         "",
-        max_length=1_000,
+        max_length=LONGEST_PREFIX,
     )
 
     @property
@@ -107,6 +122,7 @@ class ProfileSettings(QueueSettings):
         profile = self.known_profile or OPENAI
         own: dict[str, Any] = {
             "inputs": self.max_inputs,
+            "tokens": self.max_request_tokens,
             "tokens_per_input": self.max_tokens,
             "encoding": self.encoding,
             "sends_dimensions": self.send_dimensions and self.send_dimensions == "true",

@@ -25,7 +25,7 @@ from embed_pipeline.domain.results import Hit
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.domain.vector import Vector, mean_of, numbers_of
 from embed_pipeline.embedding.mock import MockEmbedder
-from embed_pipeline.embedding.tokens import piece_splitter
+from embed_pipeline.embedding.tokens import document_splitter
 from embed_pipeline.testing.clock import FakeClock
 from embed_pipeline.testing.limiter import FakeRateLimiter
 from embed_pipeline.testing.memory import FakeQueue
@@ -192,8 +192,10 @@ class InMemoryOperations(Operations):
             embedder=self._embedder(),
             render=render_for(shape),
             recipe=recipe_of(shape),
-            prepare=piece_splitter(
-                shape.pieces, max_tokens=self._embedder().limits.tokens_per_input
+            prepare=document_splitter(
+                shape.pieces,
+                max_tokens=self._embedder().limits.tokens_per_input,
+                prefix=shape.prefix,
             ),
         )
         options = DrainOptions(max_jobs=limit, max_time=max_time)

@@ -126,12 +126,17 @@ class Collector:
             tended.lines.append(f"batch {batch.id}: {why}; its jobs are given back")
             return False
         if shown.is_over and collects:
+            completed, failed = self.report.completed, self.report.failed.total()
             try:
                 await self._collect(batch, shown)
             finally:
                 self._holdings.drop(self._holdings.all())
             tended.collected += 1
-            tended.lines.append(f"batch {batch.id} is {shown.status} and collected")
+            tended.lines.append(
+                f"batch {batch.id} is {shown.status} and collected: "
+                f"{self.report.completed - completed} completed, "
+                f"{self.report.failed.total() - failed} failed"
+            )
             return True
         tended.ready += shown.is_over
         tended.lines.append(batch.line(now))

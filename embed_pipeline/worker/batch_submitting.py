@@ -112,7 +112,7 @@ class Submitter:
             return f"paused by {state.paused_by}"
         if state.breaker.status is not BreakerStatus.CLOSED:
             return str(state.breaker)
-        if self._parts.prepare is not None:
+        if self._parts.has_pieces:
             return "pieces of texts are nodes (EMBED_PIECES=nodes), which batches do not make"
         now = await self._batches.now()
         for batch in await self._batches.every():
@@ -244,7 +244,7 @@ class Submitter:
         for leased, properties in entities:
             text = render(properties)
             digest = hash_of_entity(properties, text, render=render, recipe=recipe)
-            items.append(Item(leased, self._parts.embedder.prepare(text), digest))
+            items.append(Item(leased, self._parts.prepared(text), digest))
         return items
 
 

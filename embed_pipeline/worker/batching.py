@@ -71,7 +71,8 @@ class Item:
 
 def piece_hash(piece: PreparedText) -> str:
     """The hash under which the vector of a piece is found again."""
-    return text_hash(piece.text, recipe=HASHED_AS)
+    recipe = f"{HASHED_AS}:{piece.prefix}" if piece.prefix else HASHED_AS
+    return text_hash(piece.text, recipe=recipe)
 
 
 def pack(

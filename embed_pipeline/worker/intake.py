@@ -283,7 +283,7 @@ class Intake:
         # Providers refuse an empty text; the entity is done, and has no vector.
         blank = [item for item in items if not item.text.text.strip()]
         items = [item for item in items if item.text.text.strip()]
-        reuse = reuse_vectors if self._parts.prepare is None else reuse_pieces
+        reuse = reuse_pieces if self._parts.has_pieces else reuse_vectors
         asked, known = await reuse(self._parts.store, self._parts.embedder, items)
         self._report.cache_hits += len(known)
         requests = pack(asked, self._limits, lambda item: item.text)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from embed_pipeline.domain.embedding import PreparedText, RequestLimits
 from embed_pipeline.domain.errors import plain_fault
+from embed_pipeline.domain.pieces import parse_recipe
 from embed_pipeline.domain.ports import Counters, Embedder, JobStore, QueueSwitch, RateLimiter
 from embed_pipeline.domain.prices import UNKNOWN, Price
 from embed_pipeline.domain.text import Render
@@ -33,7 +34,7 @@ class Parts:
     render: Render
     recipe: str
     prepare: Callable[[str], PreparedText] | None = None
-    """Splits a text into the pieces that are nodes; without it no piece is one."""
+    """Splits a text, and gives it its prefix; without it the embedder does."""
     fault_of: FaultOf = plain_fault
     release_owner: ReleaseOwner | None = None
     price: Price = UNKNOWN
@@ -42,6 +43,11 @@ class Parts:
     """What goes through the provider's Batch API, and is looked after beside the work."""
     trace: Callable[[DrainReport], AbstractContextManager[object]] = nullcontext
     """What the whole drain is inside of, from before its first lease to after its last release."""
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether each piece of a text is a node."""
+        return parse_recipe(self.recipe).tokens is not None
 
     def prepared(self, text: str) -> PreparedText:
         """A text in the form in which it is sent."""

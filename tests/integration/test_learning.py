@@ -128,13 +128,13 @@ async def test_m123_searches_keep_to_what_a_drain_has_found_out(unknown: Unknown
 
 async def test_m123_what_is_set_wins_over_what_was_found_out(unknown: Unknown) -> None:
     unknown.server.answer_with = NARROW
+    await unknown.drain()
+    found = await live_settings(unknown.queue.driver, unknown.settings)
+
     unknown.environment.setenv("EMBEDDING_MAX_INPUTS", "3")
 
-    await unknown.drain()
-
     live = await live_settings(unknown.queue.driver, unknown.settings)
-    assert live.profile.inputs == 3
-    assert max(len(body["input"]) for body in unknown.sent) <= 3
+    assert (found.profile.inputs, live.profile.inputs) == (10, 3)
 
 
 async def test_m123_another_model_at_the_server_is_asked_anew(unknown: Unknown) -> None:

@@ -54,10 +54,11 @@ def settings(environment: pytest.MonkeyPatch, **values: str) -> Settings:
 
 
 async def embed_many(chosen: Settings) -> int:
-    """Embed more texts than any server takes at once, one of them long, in as many requests."""
+    """Embed more than any server takes at once: texts, tokens of one, tokens of all."""
     embedder = open_provider(chosen)
     words = [f"text {number}" for number in range(2_100)]
     prepared = [embedder.prepare(text) for text in (*words, "long " * 9_000)]
+    prepared += [embedder.prepare("many " * 500)] * 620
     try:
         requests = in_requests(inputs_of(prepared), embedder.limits)
         return sum([len((await embedder.embed(texts)).vectors) for texts in requests])
@@ -71,6 +72,7 @@ async def test_m123_a_server_as_its_profile_says_refuses_nothing(
 ) -> None:
     server.answer_with = strict(
         inputs=profile.inputs,
+        tokens=profile.tokens,
         tokens_per_input=profile.tokens_per_input,
         has_base64=profile.encoding == "base64",
         own_dimensions=None if profile.sends_dimensions else LENGTH,
@@ -80,8 +82,8 @@ async def test_m123_a_server_as_its_profile_says_refuses_nothing(
 
     embedded = await embed_many(chosen)
 
-    assert embedded >= 2_101
-    assert max(len(body["input"]) for body in server.requests) <= profile.inputs
+    assert embedded >= 2_721
+    assert len(server.requests) > 2_721 / profile.inputs
 
 
 async def test_a_server_that_takes_less_refuses_what_is_sent_without_its_profile(
@@ -103,7 +105,8 @@ async def test_m123_a_narrow_server_is_used_without_a_failed_job(
         EMBED_QUEUE="narrow",
         EMBED_ENTITY_LABEL="Narrow",
         EMBED_VECTOR_INDEX="narrow",
-        EMBED_ENTITY_TEMPLATE="search_document: {name}",
+        EMBED_ENTITY_TEMPLATE="{name}",
+        EMBEDDING_DOCUMENT_PREFIX="search_document: ",
         EMBEDDING_QUESTION_PREFIX="search_query: ",
         EMBEDDING_MAX_INPUTS="10",
         EMBEDDING_MAX_TOKENS="100",

@@ -20,6 +20,7 @@ from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.embedding.openai import OpenAIEmbedder
 from embed_pipeline.embedding.openai_batch import OpenAIBatches
+from embed_pipeline.embedding.tokens import document_splitter
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import fault_of
 from embed_pipeline.store.queue import Queue, open_queue
@@ -102,6 +103,11 @@ class Batching:
             embedder=embedder,
             render=render_for(self.shape),
             recipe=recipe_of(self.shape),
+            prepare=document_splitter(
+                self.shape.pieces,
+                max_tokens=embedder.limits.tokens_per_input,
+                prefix=self.shape.prefix,
+            ),
             fault_of=fault_of,
         )
         try:

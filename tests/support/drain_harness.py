@@ -18,7 +18,7 @@ from embed_pipeline.domain.profiles import OPENAI, Profile
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.embedding.openai import OpenAIEmbedder
-from embed_pipeline.embedding.tokens import piece_splitter
+from embed_pipeline.embedding.tokens import document_splitter
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import Connection, fault_of, open_driver
 from embed_pipeline.store.queue import Queue, open_queue
@@ -138,7 +138,11 @@ class DrainUnderTest(Neo4jUnderTest):
             embedder=embedder,
             render=render_for(self.shape),
             recipe=recipe_of(self.shape),
-            prepare=piece_splitter(self.shape.pieces, max_tokens=embedder.limits.tokens_per_input),
+            prepare=document_splitter(
+                self.shape.pieces,
+                max_tokens=embedder.limits.tokens_per_input,
+                prefix=self.shape.prefix,
+            ),
             fault_of=fault_of,
             release_owner=self.admin.release_owner,
             price=self.price,

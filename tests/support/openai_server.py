@@ -99,6 +99,7 @@ def refusing_dimensions(own: int) -> Callable[[dict[str, Any]], Response]:
 def strict(
     *,
     inputs: int = 2_048,
+    tokens: int = 300_000,
     tokens_per_input: int = 8_191,
     has_base64: bool = True,
     own_dimensions: int | None = None,
@@ -113,6 +114,8 @@ def strict(
         texts = body["input"]
         if len(texts) > inputs:
             return failure(400, f"batch size {len(texts)} > maximum allowed {inputs}", None)
+        if sum(len(text.split()) for text in texts) > tokens:
+            return failure(400, f"the request has more than {tokens} tokens", None)
         if any(len(text.split()) > tokens_per_input for text in texts):
             return failure(400, "the input is longer than the context of the model", None)
         if body.get("encoding_format") == "base64" and not has_base64:

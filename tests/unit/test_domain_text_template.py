@@ -1,11 +1,13 @@
 """Texts of graphs that do not look like Memento's."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from embed_pipeline.domain.entity import EntityShape, template_names
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.pieces import Pieces, parse_recipe
 from embed_pipeline.domain.relations import READ_AS, Relations, line_of
 from embed_pipeline.domain.text import (
     fingerprint,
@@ -30,6 +32,17 @@ def test_a_missing_property_is_empty() -> None:
 
 def test_the_properties_of_the_template_are_what_is_read() -> None:
     assert PAPER.text == ("title", "abstract", "keywords")
+
+
+@pytest.mark.parametrize("pieces", [None, Pieces(tokens=32)])
+@pytest.mark.parametrize("prefix", ["", "search_document: ", "7:a line\nand {braces}"])
+def test_m123_a_recipe_says_which_prefix_its_texts_have(pieces: Pieces | None, prefix: str) -> None:
+    plain = EntityShape(template="{name}: {relations}")
+
+    tokens, before, text = parse_recipe(recipe_of(replace(plain, pieces=pieces, prefix=prefix)))
+
+    assert (tokens, before) == (pieces.tokens if pieces else None, prefix)
+    assert text == recipe_of(plain)
 
 
 def test_another_template_is_another_recipe() -> None:

@@ -65,14 +65,17 @@ def test_m123_each_embedding_has_its_own_profile_and_prefixes(
         """\
 embeddings:
   - name: movies
-    text: "search_document: {title}"
+    text: "{title}"
+    document_prefix: "search_document: "
     question_prefix: "search_query: "
     profile: tei
     vector: a
     provider: openai
   - name: people
-    text: "passage: {name}"
+    text: "{name}"
+    document_prefix: "passage: "
     question_prefix: "query: "
+    max_request_tokens: 900
     max_inputs: 7
     encoding: float
     send_dimensions: false
@@ -85,9 +88,10 @@ embeddings:
 
     assert (movies.question_prefix, people.question_prefix) == ("search_query: ", "query: ")
     assert (movies.profile.name, movies.profile.inputs) == ("tei", 32)
-    assert (people.profile.inputs, people.profile.encoding) == (7, "float")
+    assert (people.profile.inputs, people.profile.tokens) == (7, 900)
+    assert people.profile.encoding == "float"
     assert not people.profile.sends_dimensions
-    assert people.entity_template == "passage: {name}"
+    assert [x.entity_shape.prefix for x in (movies, people)] == ["search_document: ", "passage: "]
 
 
 def test_the_example_has_two_labels_of_the_sample_graph(folder: Path) -> None:
@@ -227,11 +231,27 @@ def test_m115_a_program_says_which_neighbours_are_in_the_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("EMBED_ENTITY_RELATIONS_DIRECTION", "in")
-    shape = EntityShape(template="{name} {relations}", relations=NEIGHBOURS)
+    shape = EntityShape(template="{name} {relations}", relations=NEIGHBOURS, prefix="passage: ")
 
     settings = settings_for(Embedding("mock", "m", 4, shape), queue="default", database="neo4j")
 
     assert settings.entity_shape == shape
+
+
+def test_m123_each_side_of_a_cut_over_keeps_its_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("EMBEDDING_DOCUMENT_PREFIX", "search_document: ")
+    monkeypatch.setenv("EMBED_PIECES", "nodes")
+    [former] = load_embeddings()
+    identity = identity_of(former)
+    side = Side(
+        "default", "i", "embedding", "mock", former.model, former.dimensions, identity.recipe
+    )
+    monkeypatch.setenv("EMBEDDING_DOCUMENT_PREFIX", "passage: ")
+    [wanted] = load_embeddings()
+
+    assert identity_of(wanted) != identity
+    assert identity_of(settings_of(wanted, side)) == identity
 
 
 def test_m115_each_side_of_a_cut_over_keeps_its_neighbours(folder: Path) -> None:

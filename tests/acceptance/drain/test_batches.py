@@ -33,7 +33,7 @@ from tests.conftest import TestServer
 from tests.support.batch_harness import Batching, CrashError, crash_after
 from tests.support.batch_server import BatchServer, batch_server, numbers_for
 from tests.support.drain_harness import DrainUnderTest
-from tests.support.queue_harness import DIMENSIONS
+from tests.support.queue_harness import DIMENSIONS, MODEL
 
 JOBS = 20
 ROOT = Path(__file__).parents[3]
@@ -103,6 +103,7 @@ async def test_m126_a_batch_is_submitted_polled_and_collected(
 
     assert (sent.jobs, waiting.collected, ready.ready, done.collected) == (JOBS, 0, 1, 1)
     assert re.search(r"is in progress: 0 done, expires in 2[34] h", waiting.lines[0])
+    assert done.lines[0].endswith("is completed and collected: 20 completed, 0 failed")
     await assert_each_is_embedded_once(queue, api)
     assert len(api.deleted) == 2
     assert api.files == {}
@@ -169,6 +170,21 @@ async def test_m126_two_pollers_at_once_do_it_once(
 
     assert sum(tended.collected for tended in done) == 1
     await assert_each_is_embedded_once(queue, api)
+
+
+async def test_m126_a_batch_is_left_to_who_works_on_it_until_his_turn_ends(
+    queue: DrainUnderTest, batching: Batching
+) -> None:
+    batches = batching.queue.batches
+    await batches.begin("one", model=MODEL, holder="a")
+
+    early = await batches.take("one", holder="b")
+    batching.clock.by += TURN + timedelta(seconds=1)
+    late = await batches.take("one", holder="b")
+
+    assert early is None
+    assert late is not None
+    assert not await batches.write("one", holder="a", jobs=1)
 
 
 async def test_m126_an_answer_that_got_lost_makes_no_second_batch(

@@ -32,6 +32,7 @@ NUMBERS = {
     "EMBED_JOB_STOP_GRACE_MS": (0, 240_000),
     "EMBEDDING_MAX_INPUTS": (1, 2_048),
     "EMBEDDING_MAX_TOKENS": (64, 8_191),
+    "EMBEDDING_MAX_REQUEST_TOKENS": (64, 300_000),
     "EMBED_JOB_RECOVERY_INTERVAL": (0, DAY_MS),
     "EMBED_JOB_RECOVERY_GRACE_MS": (0, DAY_MS),
     "EMBED_JOB_LOCK_DURATION_MS": (1_000, 3_600_000),
@@ -110,6 +111,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "m\u200b",
         "m" * 129,
     ),
+    "EMBEDDING_DOCUMENT_PREFIX": ("a" * 1_001,),
     "EMBEDDING_QUESTION_PREFIX": ("a" * 1_001,),
     "EMBEDDING_RATE_LIMIT_NAME": (" ", "a b", "a\n", "a/b", "ä", "a" * 65),
     **dict.fromkeys(
@@ -171,6 +173,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
         *("https://my_provider/v1", "https://xn--hst-sna.example/v1"),
     ),
     "EMBEDDING_MODEL": ("text-embedding-3-large", "BAAI/bge-m3", "name:tag"),
+    "EMBEDDING_DOCUMENT_PREFIX": ("search_document: ", "a" * 1_000),
     "EMBEDDING_QUESTION_PREFIX": ("search_query: ", "a" * 1_000),
     "EMBEDDING_RATE_LIMIT_NAME": ("default", "OpenAI.project-7", "a" * 64),
     **dict.fromkeys(
