@@ -51,9 +51,9 @@ AT_REST: Final = {
     "ticks": "ticks of sensors and schedules",
     "queries": "transactions of Neo4j",
 }
-GOALS: Final = {"dagster": at_most(12), "ticks": at_most(18), "queries": at_most(50)}
-"""What is left by design: the twelve looks a minute that keep the way from rest short are most of
-it. docs/performance.md says what they cost."""
+GOALS: Final = {"dagster": at_most(5), "ticks": at_most(16), "queries": at_most(120)}
+"""Queries are many by design: a look a second keeps the way from rest short, and each is two reads
+of the count store. docs/performance.md says what they cost."""
 
 
 def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
@@ -147,10 +147,10 @@ def _queries(dagster: Deployment) -> int:
 
 def _ticks_and_runs(dagster: Deployment) -> Iterator[Line]:
     """What the daemon needs to look, and to start a drain."""
-    for name in ("embed_backlog", "queue_metrics"):
-        ticks = dagster.ui.sensor(name, ticks=SOME_TICKS).ticks
-        seconds = [tick.ended - tick.at for tick in ticks if tick.ended and not tick.run_ids]
-        yield Line(6, f"a tick of the sensor {name}", _median(seconds))
+    # Not of embed_backlog: at rest its ticks last as long as they watch.
+    ticks = dagster.ui.sensor("queue_metrics", ticks=SOME_TICKS).ticks
+    seconds = [tick.ended - tick.at for tick in ticks if tick.ended and not tick.run_ids]
+    yield Line(6, "a tick of the sensor queue_metrics", _median(seconds))
     runs = [run for run in dagster.ui.runs(DRAIN_JOB) if run.started]
     seconds = [run.started - run.created for run in runs if run.started]
     yield Line(6, "a drain, from the request of its run to its first step", _median(seconds))

@@ -87,3 +87,34 @@ print(json.dumps([before, "pandas" in sys.modules]))
 """
 
     assert json.loads(answer(code)) == [[], True]
+
+
+def test_our_processes_load_the_client_of_openai_without_what_embeddings_do_not_need() -> None:
+    code = """
+import json, sys
+from embed_pipeline.lean import load_libraries_alone
+load_libraries_alone()
+import embed_pipeline.embedding.openai, openai
+openai.AsyncOpenAI(api_key="none").embeddings
+print(json.dumps(sorted({"aiohttp", "openai.types.responses.response"} & set(sys.modules))))
+"""
+
+    assert json.loads(answer(code)) == []
+
+
+def test_what_was_not_loaded_is_there_for_who_asks() -> None:
+    code = """
+import json
+from embed_pipeline.lean import load_libraries_alone
+load_libraries_alone()
+import aiohttp, openai
+from openai.types import Batch, responses
+from openai.types.chat import ChatCompletion
+names = [Batch, openai.types.Embedding, responses.Response, ChatCompletion, aiohttp.ClientSession]
+print(json.dumps([*(name.__name__ for name in names), hasattr(openai.types, "Nonsense")]))
+"""
+
+    assert json.loads(answer(code)) == [
+        *("Batch", "Embedding", "Response", "ChatCompletion", "ClientSession"),
+        False,
+    ]
