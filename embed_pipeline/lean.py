@@ -21,7 +21,8 @@ UNUSED: Final = {
     "numpy": "neo4j",
     "pandas": "neo4j",
     "pyarrow": "neo4j",
-    "aiohttp": "openai",
+    # Not by the client itself: a provider of the user's may be a class that needs it.
+    "aiohttp": "embed_pipeline.embedding.openai",
 }
 """What is not to be loaded by whom."""
 TYPES: Final = "openai.types"

@@ -47,7 +47,9 @@ class Watch:
             repository_name=None,
             instance=self.deployment.instance,
         )
-        neo4j = Neo4jResource((self.deployment.settings,))
+        own = self.deployment.settings
+        # Another embedding stands before it, at rest.
+        neo4j = Neo4jResource((own.model_copy(update={"queue": "other"}), own))
         await asyncio.to_thread(watching.watch_for_jobs, context, neo4j, pause=pause)
 
 
@@ -58,7 +60,7 @@ def watch(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(deployment)
 
 
-async def test_a_job_that_is_written_at_rest_ends_the_watch(
+async def test_a_job_that_is_written_at_rest_for_one_of_two_embeddings_ends_the_watch(
     watch: Watch, deployment: Deployment
 ) -> None:
     await watch.until_over(writing=lambda: deployment.queue.given_jobs("ada"))
