@@ -21,6 +21,7 @@ from benchmarks.plan import Plan
 from benchmarks.provider import running_provider
 from benchmarks.site import Site, on_site
 from benchmarks.table import Line, at_most, per_second
+from embed_pipeline.defs.jobs import recover_stale_leases
 from embed_pipeline.defs.runs import DRAIN_JOB
 from embed_pipeline.store.connection import Connection
 from tests.conftest import TestServer
@@ -66,6 +67,8 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
         running_provider(latency=LATENCY) as provider,
         deployment(make_project(Path(folder)), server, provider, **SETTINGS) as dagster,
     ):
+        # The run of every start costs as much as a minute at rest.
+        dagster.wait_until(lambda: dagster.ui.runs(recover_stale_leases.name), "the first recovery")
         dagster.wait_until_idle()
         yield from _at_rest(dagster, neo4j_pid)
         waits = latency.without_standby(connection, dagster)
