@@ -21,6 +21,7 @@ from benchmarks.plan import Plan
 from benchmarks.provider import running_provider
 from benchmarks.site import Site, on_site
 from benchmarks.table import Line, at_most, per_second
+from embed_pipeline.defs.jobs import recover_stale_leases
 from embed_pipeline.defs.runs import DRAIN_JOB
 from embed_pipeline.store.connection import Connection
 from tests.conftest import TestServer
@@ -51,9 +52,9 @@ AT_REST: Final = {
     "ticks": "ticks of sensors and schedules",
     "queries": "transactions of Neo4j",
 }
-GOALS: Final = {"dagster": at_most(12), "ticks": at_most(18), "queries": at_most(50)}
-"""What is left by design: the twelve looks a minute that keep the way from rest short are most of
-it. docs/performance.md says what they cost."""
+GOALS: Final = {"dagster": at_most(5), "ticks": at_most(16), "queries": at_most(120)}
+"""Queries are many by design: a look a second keeps the way from rest short, and each is two reads
+of the count store. docs/performance.md says what they cost."""
 
 
 def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
@@ -66,6 +67,8 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
         running_provider(latency=LATENCY) as provider,
         deployment(make_project(Path(folder)), server, provider, **SETTINGS) as dagster,
     ):
+        # The run of every start costs as much as a minute at rest.
+        dagster.wait_until(lambda: dagster.ui.runs(recover_stale_leases.name), "the first recovery")
         dagster.wait_until_idle()
         yield from _at_rest(dagster, neo4j_pid)
         waits = latency.without_standby(connection, dagster)
@@ -147,10 +150,10 @@ def _queries(dagster: Deployment) -> int:
 
 def _ticks_and_runs(dagster: Deployment) -> Iterator[Line]:
     """What the daemon needs to look, and to start a drain."""
-    for name in ("embed_backlog", "queue_metrics"):
-        ticks = dagster.ui.sensor(name, ticks=SOME_TICKS).ticks
-        seconds = [tick.ended - tick.at for tick in ticks if tick.ended and not tick.run_ids]
-        yield Line(6, f"a tick of the sensor {name}", _median(seconds))
+    # Not of embed_backlog: at rest its ticks last as long as they watch.
+    ticks = dagster.ui.sensor("queue_metrics", ticks=SOME_TICKS).ticks
+    seconds = [tick.ended - tick.at for tick in ticks if tick.ended and not tick.run_ids]
+    yield Line(6, "a tick of the sensor queue_metrics", _median(seconds))
     runs = [run for run in dagster.ui.runs(DRAIN_JOB) if run.started]
     seconds = [run.started - run.created for run in runs if run.started]
     yield Line(6, "a drain, from the request of its run to its first step", _median(seconds))

@@ -50,7 +50,7 @@ FROM_REST: Final = "from rest"
 AT_WORK: Final = "while a drain runs"
 ON_STANDBY: Final = "on standby"
 GOALS: Final[Mapping[str, Goal]] = {
-    FROM_REST: at_most(10),
+    FROM_REST: at_most(5),
     AT_WORK: at_most(0.3),
     ON_STANDBY: at_most(0.5),
 }

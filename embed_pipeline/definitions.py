@@ -4,10 +4,10 @@ The settings are checked first: a wrong one stops the code location with the sam
 ``embed-pipeline doctor`` prints.
 """
 
-# ruff: noqa: E402 - the driver is loaded by what follows
-from embed_pipeline.lean import load_driver_alone
+# ruff: noqa: E402 - the libraries are loaded by what follows
+from embed_pipeline.lean import load_libraries_alone
 
-load_driver_alone()
+load_libraries_alone()
 
 from embed_pipeline.defs.build import build_location
 from embed_pipeline.logs import log_to_stderr

@@ -38,7 +38,7 @@ from embed_pipeline.cli.base import (
 )
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.domain.redact import printable
-from embed_pipeline.lean import load_driver_alone
+from embed_pipeline.lean import load_libraries_alone
 
 if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
@@ -98,7 +98,7 @@ def main() -> None:
 
     One that nobody expected is a traceback without secrets: people put it into reports.
     """
-    load_driver_alone()
+    load_libraries_alone()
     # The driver announces each retry; what came of it is said once, by us.
     logging.getLogger("neo4j").setLevel(logging.CRITICAL)
     try:

@@ -11,6 +11,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_JOB, QUEUE_TAG, fail_vanished, know_drains
 from embed_pipeline.defs.site import Site
 from embed_pipeline.defs.ticks import Tick, sensor
+from embed_pipeline.defs.watching import watch_for_jobs
 from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.outlook import outlook
 from embed_pipeline.domain.pacing import JOBS_PER_DRAIN, Start, Wait, decide
@@ -40,7 +41,12 @@ class Seen:
 def backlog_sensor(site: Site) -> dg.SensorDefinition:
     """Starts drains."""
 
-    @sensor(site, job_name=site.name(DRAIN_JOB), minimum_interval_seconds=EVERY_LOOP)
+    @sensor(
+        site,
+        watch=watch_for_jobs,
+        job_name=site.name(DRAIN_JOB),
+        minimum_interval_seconds=EVERY_LOOP,
+    )
     def embed_backlog(tick: Tick, neo4j: Neo4jResource) -> dg.SensorResult | dg.SkipReason:
         """Start drains when jobs are due, at most EMBED_DRAINS_AT_ONCE, and say why not.
 

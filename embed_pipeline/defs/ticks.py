@@ -61,14 +61,22 @@ class Tick:
 
 Found: TypeAlias = dg.SensorResult | dg.SkipReason | dg.RunRequest | Sequence[dg.RunRequest]
 Look: TypeAlias = Callable[[Tick, Neo4jResource], Found]
+Watch: TypeAlias = Callable[[dg.SensorEvaluationContext, Neo4jResource], None]
 
 
-def sensor(site: Site, **options: Any) -> Callable[[Look], dg.SensorDefinition]:
-    """Make a sensor of a function that looks at one embedding."""
+def sensor(
+    site: Site, *, watch: Watch | None = None, **options: Any
+) -> Callable[[Look], dg.SensorDefinition]:
+    """Make a sensor of a function that looks at one embedding.
+
+    ``watch`` is called before the look, and may take its time until there is something to see.
+    """
 
     def decorate(look: Look) -> dg.SensorDefinition:
         @guarded
         def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+            if watch is not None:
+                watch(context, getattr(context.resources, site.neo4j))
             return _evaluated(site, look, context, _cursors(site, context.cursor))
 
         made = dg.sensor(

@@ -9,7 +9,7 @@ from embed_pipeline.store.clock import note_clock
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher.adopt import COUNT_STRAYS
 from embed_pipeline.store.cypher.clock import READ_CLOCK
-from embed_pipeline.store.cypher.lookout import READ_FAILED, READ_HOLDERS
+from embed_pipeline.store.cypher.lookout import COUNT_OPEN, READ_FAILED, READ_HOLDERS
 from embed_pipeline.store.cypher.worker import PICK_EXPIRED
 from embed_pipeline.store.database import (
     Database,
@@ -36,6 +36,11 @@ class Neo4jLookout:
 
     database: Database
     config: QueueConfig
+
+    async def is_at_rest(self) -> bool:
+        """Whether no job waits and none is in work, by the count store alone."""
+        found = await self.database.read(lambda tx: fetch_one(tx, COUNT_OPEN))
+        return not found["open"]
 
     async def recovery_needed(self, *, grace: timedelta) -> str | None:
         """Why a recovery is needed now; None if it would find nothing."""

@@ -83,7 +83,7 @@ def code_servers(settings: dict[str, str], storage: str, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def celery(settings: dict[str, str], storage: str, tmp_path: Path) -> Iterator[Machines]:
-    """One code server, whose two drains at a time run on two workers."""
+    """One code server, whose two drains at a time run on two workers with one place each."""
     with (
         running_redis() as broker,
         running_machines(

@@ -234,8 +234,9 @@ class Deployment:
 
     def latest_skip_reason(self, sensor: str) -> str:
         """Why the sensor started nothing when it looked last; empty if it did."""
-        ticks = self.ui.sensor(sensor, ticks=1).ticks
-        return (ticks[0].skip_reason if ticks else None) or ""
+        # The newest may still be watching.
+        ended = [tick for tick in self.ui.sensor(sensor, ticks=2).ticks if tick.ended]
+        return (ended[0].skip_reason if ended else None) or ""
 
     def _log_tail(self) -> str:
         log = self.home / "dagster.log"

@@ -91,7 +91,8 @@ class Machines:
 
     def add_worker(self, name: str) -> None:
         command = ["--app", "dagster_celery.app", "worker", "--queues", "dagster"]
-        named = ["--hostname", f"{name}@%h", "--loglevel", "INFO"]
+        # One place each: with more, one of them may do everything, and nothing would be wrong.
+        named = ["--hostname", f"{name}@%h", "--loglevel", "INFO", "--concurrency", "1"]
         path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(CELERY)])}
         self.workers[name] = self.service(name, "celery", *command, *named, **path)
 

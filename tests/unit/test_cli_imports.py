@@ -87,3 +87,37 @@ print(json.dumps([before, "pandas" in sys.modules]))
 """
 
     assert json.loads(answer(code)) == [[], True]
+
+
+def test_our_processes_load_the_client_of_openai_without_what_embeddings_do_not_need() -> None:
+    code = """
+import json, sys
+from embed_pipeline.lean import load_libraries_alone
+load_libraries_alone()
+import embed_pipeline.embedding.openai, openai
+openai.AsyncOpenAI(api_key="none").embeddings
+print(json.dumps(sorted({"aiohttp", "openai.types.responses.response"} & set(sys.modules))))
+"""
+
+    assert json.loads(answer(code)) == []
+
+
+def test_who_loads_the_client_otherwise_in_our_processes_misses_nothing() -> None:
+    code = """
+import json
+from embed_pipeline.lean import load_libraries_alone
+load_libraries_alone()
+import openai, sys
+has_all_clients = "aiohttp" in sys.modules
+from openai.types import Batch, responses
+from openai.types.chat import ChatCompletion
+names = [Batch, openai.types.Embedding, responses.Response, ChatCompletion]
+has_more = hasattr(openai.types, "Nonsense")
+print(json.dumps([*(name.__name__ for name in names), has_all_clients, has_more]))
+"""
+
+    assert json.loads(answer(code)) == [
+        *("Batch", "Embedding", "Response", "ChatCompletion"),
+        True,
+        False,
+    ]

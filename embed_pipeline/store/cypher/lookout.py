@@ -2,6 +2,11 @@
 
 from typing import Final, LiteralString
 
+COUNT_OPEN: Final[LiteralString] = """
+RETURN COUNT { (:EmbedPending) } + COUNT { (:EmbedProcessing) } AS open
+"""
+"""Two reads of the count store, whatever the size of the queue."""
+
 READ_HOLDERS: Final[LiteralString] = """
 MATCH (job:EmbedProcessing) WHERE job.lock_owner IS NOT NULL
 RETURN DISTINCT job.lock_owner AS owner ORDER BY owner

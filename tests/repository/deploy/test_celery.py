@@ -53,6 +53,7 @@ def test_a_worker_takes_no_run_that_it_cannot_begin_and_starts_none_twice(
 
     assert (config.broker_url, config.result_backend) == (BROKER, BROKER)
     assert config.worker_prefetch_multiplier == 1
+    assert config.worker_disable_prefetch is True
     assert config.worker_max_tasks_per_child == 1
     assert config.task_acks_late is False
 
