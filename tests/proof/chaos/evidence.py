@@ -166,6 +166,8 @@ class Evidence:
         for event in self.of("write", ANSWER):
             for row, outcome in zip(event["rows"], event.get("outcome") or [], strict=False):
                 found[row["uid"], row["version"]] += outcome == "revived"
+        for event in self.of("revived"):
+            found[event["uid"], event["version"]] += 1
         for event in self.of("retry", ANSWER):
             for id_ in event["ids"]:
                 job = self.all_jobs.get(id_)

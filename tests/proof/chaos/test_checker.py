@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from embed_pipeline.domain.text import memento_text
 from tests.proof.chaos.checker import RULES, check
 from tests.proof.chaos.evidence import Evidence
 from tests.proof.chaos.graph import Graph
 from tests.proof.chaos.history import ANSWER, ASK, ERROR, Event
-from tests.proof.chaos.texts import DIMENSIONS, vector_of
+from tests.proof.chaos.texts import BETWEEN, DIMENSIONS, pieces_of, stored_vector
 
 JOB = "job-1"
 UNTIL = 10_000
@@ -31,7 +30,9 @@ class Story:
             "version": 1,
             "chaos_writes": [f"{JOB}:1:1"],
         }
-        self.entity["embedding"] = vector_of(memento_text(self.entity))
+        self.relations: list[list[str]] = []
+        self.unscanned: list[dict[str, Any]] = []
+        self.embedded("words")
         self.job: dict[str, Any] = {
             "id": JOB,
             "entity_uid": "ada",
@@ -47,6 +48,24 @@ class Story:
         self.written()
         self.leased(fence=1, attempts=1)
         self.asked("complete", 1, ["completed"])
+
+    def embedded(self, words: str, *lines: str) -> None:
+        """The entity has the vector and the pieces of a text."""
+        text = f"ada\n{words}{BETWEEN}" + "\n".join(lines)
+        self.entity["embedding"] = stored_vector(text)
+        self.entity["pieces"] = [
+            [index, piece.start, piece.start + len(piece.text), piece.text]
+            for index, piece in enumerate(pieces_of(text))
+        ]
+
+    def related(self, kind: str, **row: str) -> None:
+        self.add("relation", phase=ANSWER, kind=kind, row={"one": "ada", **row})
+
+    def looked(self) -> dict[str, Any]:
+        """Somebody has seen the entity as it is now."""
+        seen = {name: self.entity.get(name) for name in ("name", "version", "embedding", "pieces")}
+        self.add("look", **seen)
+        return self.events[-1]
 
     def add(self, what: str, **facts: Any) -> None:
         self.events.append({"at": len(self.events), "who": "drain", "what": what, **facts})
@@ -84,7 +103,7 @@ class Story:
     def violations(self) -> set[str]:
         evidence = Evidence(
             self.events,
-            Graph(self.entities, self.jobs, self.purged),
+            Graph(self.entities, self.jobs, self.purged, self.relations, self.unscanned),
             frozenset(self.killers),
             frozenset(self.refused),
         )
@@ -110,7 +129,36 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("stale writer", "said completed", lambda s: s.entity.update(chaos_writes=[f"{JOB}:2:1"])),
     ("stale writer", "never asked", lambda s: s.entity["chaos_writes"].append("job-9:1:1")),
     ("stale vector", "no vector", lambda s: s.entity.pop("embedding")),
-    ("stale vector", "of other words", lambda s: s.entity.update(embedding=vector_of("x"))),
+    ("stale vector", "of other words", lambda s: s.entity.update(embedding=stored_vector("x"))),
+    ("stale vector", "of former neighbours", lambda s: s.relations.append(["ada", "ada"])),
+    (
+        "text that never was",
+        "other words",
+        two_things(lambda s: s.embedded("nobody's words"), lambda s: s.looked()),
+    ),
+    (
+        "text that never was",
+        "a neighbour that it never had",
+        two_things(lambda s: s.embedded("words", "knows bob"), lambda s: s.looked()),
+    ),
+    (
+        "own words lost",
+        "older words before the scan",
+        two_things(
+            lambda s: s.unscanned.append({**s.entity, "observations": ["newer words"]}),
+        ),
+    ),
+    (
+        "pieces of two texts",
+        "an old one beside",
+        lambda s: s.entity["pieces"].append([0, 0, 1, "x"]),
+    ),
+    (
+        "pieces of two texts",
+        "of another text",
+        lambda s: s.looked()["pieces"][0].__setitem__(3, "y"),
+    ),
+    ("pieces of two texts", "no vector", lambda s: s.looked().update(embedding=None)),
     ("bad vector", "zero", lambda s: s.entity.update(embedding=[0.0] * DIMENSIONS)),
     ("bad vector", "not finite", lambda s: s.entity.update(embedding=[float("nan")] * DIMENSIONS)),
     ("bad vector", "too short", lambda s: s.entity.update(embedding=[1.0])),
@@ -207,7 +255,7 @@ def revived(story: Story) -> None:
     story.asked("complete", 2, ["completed"])
     story.left(fence=2, attempts=1)
     story.entity["observations"] = ["newer words"]
-    story.entity["embedding"] = vector_of(memento_text(story.entity))
+    story.embedded("newer words")
     story.entity["chaos_writes"].append(f"{JOB}:2:1")
 
 
@@ -217,6 +265,7 @@ def cancelled(story: Story) -> None:
     story.add("cancel", phase=ERROR, id=JOB, uid="ada", version=1)
     story.left(fence=0, attempts=0, status="cancelled", labels=["EmbedJob", "EmbedCancelled"])
     del story.entity["embedding"], story.entity["chaos_writes"]
+    story.entity["pieces"] = []
 
 
 def killed_after_its_release(story: Story) -> None:
@@ -292,6 +341,7 @@ def lost_its_last_attempt_to_the_harness(story: Story) -> None:
     labels = ["EmbedJob", "EmbedFailed"]
     story.left(fence=3, attempts=3, status="failed", labels=labels)
     del story.entity["embedding"], story.entity["chaos_writes"]
+    story.entity["pieces"] = []
 
 
 def lost_its_last_attempt_to_a_query_of_others(story: Story) -> None:
@@ -301,6 +351,37 @@ def lost_its_last_attempt_to_a_query_of_others(story: Story) -> None:
     story.add("edit", ids=[JOB])
     story.add("exhausted", id=JOB, fence=3)
     story.left(fence=4, attempts=3)
+
+
+def neighbours_came_and_went(story: Story) -> None:
+    """Whoever looked in between found what was current then; the scan has asked for the rest."""
+    bob = {"name": "bob", "version": 1, "observations": ["b"], "alias": "Bobby", "pieces": []}
+    story.related("add", other="bob")
+    story.related("rename", one="bob", alias="Bobby")
+    story.embedded("words", "knows bob")
+    story.looked()
+    story.unscanned.append(dict(story.entity))
+    story.add("revived", uid="ada", version=1, is_put_off=True)
+    story.leased(fence=2, attempts=1)
+    story.asked("complete", 2, ["completed"])
+    story.left(fence=2, attempts=1)
+    story.entity["chaos_writes"].append(f"{JOB}:2:1")
+    story.killers.add("bob")
+    story.entities.append(bob)
+    story.jobs.append(
+        {
+            **story.job,
+            "id": "job-b",
+            "entity_uid": "bob",
+            "status": "failed",
+            "attempts": 3,
+            "fence": 3,
+        }
+        | {"labels": ["EmbedJob", "EmbedFailed"]}
+    )
+    story.add("write", kind="x", phase=ANSWER, rows=[{"uid": "bob", "version": 1, "text": "b"}])
+    story.relations.append(["ada", "bob"])
+    story.embedded("words", "knows Bobby")
 
 
 def deleted(story: Story) -> None:
@@ -323,6 +404,7 @@ def deleted(story: Story) -> None:
         lost_its_last_attempt_to_the_harness,
         lost_its_last_attempt_to_a_query_of_others,
         deleted,
+        neighbours_came_and_went,
     ],
     ids=lambda change: change.__name__,
 )
