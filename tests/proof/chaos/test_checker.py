@@ -117,6 +117,13 @@ def two_things(*changes: Change) -> Change:
     return lambda story: [change(story) for change in changes]
 
 
+def failed_by_the_provider(story: Story, *, attempts: int, is_shared: bool) -> None:
+    story.leased(fence=attempts, attempts=attempts, is_shared=is_shared)
+    story.asked("fail", attempts, ["failed"])
+    why = {"status": "failed", "error_category": "TRANSIENT"}
+    story.left(fence=attempts, attempts=attempts, **why)
+
+
 BROKEN: list[tuple[str, str, Change]] = [
     ("lost job", "no job", lambda s: s.jobs.clear()),
     ("lost job", "two jobs", lambda s: s.jobs.append({**s.job, "id": "job-2"})),
@@ -186,6 +193,16 @@ BROKEN: list[tuple[str, str, Change]] = [
             lambda s: s.recovered(late=1, status="failed"),
             lambda s: s.left(fence=2, attempts=2, status="failed"),
         ),
+    ),
+    (
+        "innocent failed",
+        "by an answer to a request of several",
+        lambda s: failed_by_the_provider(s, attempts=3, is_shared=True),
+    ),
+    (
+        "innocent failed",
+        "by an answer that was not the last",
+        lambda s: failed_by_the_provider(s, attempts=2, is_shared=False),
     ),
     (
         "innocent failed",
@@ -344,6 +361,14 @@ def lost_its_last_attempt_to_the_harness(story: Story) -> None:
     story.entity["pieces"] = []
 
 
+def lost_its_last_attempt_to_the_provider(story: Story) -> None:
+    """It was alone, and the answer to its request was 500."""
+    lost_its_last_attempt_to_the_harness(story)
+    story.events.pop()
+    story.asked("fail", 3, ["failed"])
+    story.left(fence=3, attempts=3, error_category="TRANSIENT")
+
+
 def lost_its_last_attempt_to_a_query_of_others(story: Story) -> None:
     """As above, but somebody else's recovery took the lease, and the adoption a fence."""
     lost_its_last_attempt_to_the_harness(story)
@@ -402,6 +427,7 @@ def deleted(story: Story) -> None:
         cleaned_up,
         recovered_after_an_outage,
         lost_its_last_attempt_to_the_harness,
+        lost_its_last_attempt_to_the_provider,
         lost_its_last_attempt_to_a_query_of_others,
         deleted,
         neighbours_came_and_went,
