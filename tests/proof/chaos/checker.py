@@ -16,6 +16,7 @@ from tests.proof.chaos.evidence import Evidence, Facts
 from tests.proof.chaos.plan import RECOVERY_INTERVAL, TRANSACTION_TIMEOUT
 from tests.proof.chaos.text_rules import (
     never_current,
+    other_words,
     own_words_lost,
     stale_vectors,
     two_texts,
@@ -217,6 +218,7 @@ RULES: Final[dict[str, Rule]] = {
     "stale writer": stale_writers,
     "stale vector": stale_vectors,
     "text that never was": never_current,
+    "other words": other_words,
     "own words lost": own_words_lost,
     "pieces of two texts": two_texts,
     "bad vector": bad_vectors,

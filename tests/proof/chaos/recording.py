@@ -51,9 +51,12 @@ AUDIT_VECTORS = """
 WITH entity, row
 MATCH (job:EmbedJob {id: row.id})
 SET entity.chaos_writes = coalesce(entity.chaos_writes, [])
-  + [row.id + ':' + toString(job.fence) + ':' + toString(row.version)]
+  + [row.id + ':' + toString(job.fence) + ':' + toString(row.version)],
+  entity.chaos_texts = coalesce(entity.chaos_texts, [])
+  + [row.text_hash + ':' + entity.observations[0]]
 """
-"""Leaves a trace of every vector that is really committed: job, its fence at that time, version."""
+"""Leaves a trace of every vector that is really committed: job, its fence at that time, version;
+and the hash of its text beside what the entity says of itself then."""
 
 AUDIT_PURGE = "CREATE (gone:ChaosPurged) SET gone = properties(job) DETACH DELETE job"
 """Keeps a copy of what a clean-up deletes, in the same transaction."""

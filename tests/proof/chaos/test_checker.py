@@ -5,14 +5,25 @@ from typing import Any
 
 import pytest
 
+from embed_pipeline.domain.relations import READ_AS
+from embed_pipeline.domain.text import hash_of_entity, recipe_of, render_for
 from tests.proof.chaos.checker import RULES, check
 from tests.proof.chaos.evidence import Evidence
 from tests.proof.chaos.graph import Graph
 from tests.proof.chaos.history import ANSWER, ASK, ERROR, Event
-from tests.proof.chaos.texts import BETWEEN, DIMENSIONS, pieces_of, stored_vector
+from tests.proof.chaos.texts import BETWEEN, DIMENSIONS, SHAPE, pieces_of, stored_vector
 
 JOB = "job-1"
 UNTIL = 10_000
+
+
+def hash_of(words: str) -> str:
+    own = {"name": "ada", "observations": [words], READ_AS: []}
+    render = render_for(SHAPE)
+    return hash_of_entity(own, render(own), render=render, recipe=recipe_of(SHAPE))
+
+
+OLD = hash_of("older words")
 
 
 class Story:
@@ -29,6 +40,7 @@ class Story:
             "observations": ["words"],
             "version": 1,
             "chaos_writes": [f"{JOB}:1:1"],
+            "chaos_texts": [f"{hash_of('words')}:words"],
         }
         self.relations: list[list[str]] = []
         self.unscanned: list[dict[str, Any]] = []
@@ -138,6 +150,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("stale vector", "no vector", lambda s: s.entity.pop("embedding")),
     ("stale vector", "of other words", lambda s: s.entity.update(embedding=stored_vector("x"))),
     ("stale vector", "of former neighbours", lambda s: s.relations.append(["ada", "ada"])),
+    ("other words", "it was late", lambda s: s.entity["chaos_texts"].append(f"{OLD}:words")),
     (
         "text that never was",
         "other words",

@@ -15,7 +15,7 @@ from embed_pipeline.domain.relations import (
     line_of,
     relation_lines,
 )
-from embed_pipeline.domain.text import render_for
+from embed_pipeline.domain.text import HALF, hash_of_entity, recipe_of, render_for
 from tests.proof.chaos.evidence import Evidence, Facts
 from tests.proof.chaos.history import ANSWER, ERROR
 from tests.proof.chaos.texts import BETWEEN, SHAPE, stored_vector
@@ -104,6 +104,18 @@ def never_current(run: Evidence) -> Iterator[str]:
         text = "".join(piece[3] for piece in entity["pieces"])
         if text and (why := texts.was_never(entity["name"], text)):
             yield f"{entity['name']} has the vector of a text that it never had: {why}"
+
+
+def other_words(run: Evidence) -> Iterator[str]:
+    """No vector is written of words that the entity no longer has; a scan would mend it (I5)."""
+    render, recipe = render_for(SHAPE), recipe_of(SHAPE)
+    for entity in run.graph.entities:
+        for line in entity.get("chaos_texts", []):
+            digest, _, words = line.partition(":")
+            own = {"name": entity["name"], "observations": [words], READ_AS: []}
+            right = hash_of_entity(own, render(own), render=render, recipe=recipe)
+            if digest[:HALF] != right[:HALF]:
+                yield f"{entity['name']} got the vector of other words than {words!r:.60}"
 
 
 def own_words_lost(run: Evidence) -> Iterator[str]:
