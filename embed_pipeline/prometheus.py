@@ -148,6 +148,7 @@ def _of_coverage(report: CoverageReport) -> Iterator[Metric]:
         ("entities_waiting", "Entities that are not current, but have a job that is not ended."),
         ("entities_in_pieces", "Entities whose text was embedded in pieces, because it is long."),
         ("pieces", "Pieces of these texts, each with a vector of its own."),
+        ("entities_neighbours_changed", "Stale entities of which only neighbours have changed."),
         ("entities_orphaned", "Vectors on entities that are no longer current."),
         ("entities_oversized", "Entities of whose text only the beginning is read."),
         ("entities_same_text", "Entities that share the most frequent text."),

@@ -25,6 +25,7 @@ from embed_pipeline.cli.base import (
     warn_about,
     with_queue,
 )
+from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.keys import KeyValue
@@ -191,6 +192,8 @@ def reconcile(
     rows.add_row("Entities", str(found.report.entities))
     for kind, number in found.report.summary.items():
         rows.add_row(f"  {kind.replace('_', ' ')}", str(number))
+        if kind == Coverage.STALE and found.report.neighbours_changed:
+            rows.add_row("    only by their neighbours", str(found.report.neighbours_changed))
     if force:
         rows.add_row("To be embedded again", str(found.forced))
     if not dry_run:

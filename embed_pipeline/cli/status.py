@@ -127,6 +127,9 @@ def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
     yield "New jobs", f"appear {seen.arrival.detail}"
     if seen.report is not None:
         yield "Coverage", coverage_line(seen.report, seen.metrics.at)
+        if changed := seen.report.neighbours_changed:
+            wait = age(settings.relations_delay)
+            yield "Neighbours", f"changed of {changed} entities, nothing else; they wait {wait}"
     for misfit in seen.misfits:
         yield MISFIT, str(misfit)
 
@@ -183,6 +186,7 @@ def coverage_figures(report: CoverageReport, now: datetime) -> dict[str, object]
         "percent": report.percent,
         "in_pieces": report.in_pieces,
         "pieces": report.pieces,
+        "neighbours_changed": report.neighbours_changed,
         "at": report.at or now,
     }
     return {**report.summary, **figures}

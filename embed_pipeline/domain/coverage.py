@@ -3,8 +3,8 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -78,6 +78,8 @@ class ReconcilePage:
     in_pieces: int = 0
     pieces: int = 0
     """Current, and too long for the model: such entities, and the pieces of their texts."""
+    neighbours_changed: int = 0
+    """Stale, and nothing of their text has changed but what it says of neighbours."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length."""
     oversized: int = 0
@@ -89,18 +91,6 @@ class ReconcilePage:
     unfit_names: Mapping[Unfit, tuple[str, ...]] = field(default_factory=dict)
     """Some of them: keys, or ids of nodes that have none."""
     contents: Contents = field(default_factory=Contents)
-
-
-@dataclass(frozen=True, slots=True)
-class ScanPace:
-    """The progress of scans; large graphs take several steps."""
-
-    ended: datetime | None = None
-    """When the last whole scan ended."""
-    moved: datetime | None = None
-    """When a step of one last ended, or else the first one began."""
-    took: timedelta = timedelta(0)
-    """From the beginning of the last whole one to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +106,8 @@ class CoverageReport:
     in_pieces: int = 0
     pieces: int = 0
     """Current, and too long for the model: such entities, and the pieces of their texts."""
+    neighbours_changed: int = 0
+    """Stale, and nothing of their text has changed but what it says of neighbours."""
     dimensions: Mapping[int, int] = field(default_factory=dict)
     """How many vectors have which length; the rarest under ``OTHER_LENGTHS``."""
     oversized: int = 0
@@ -168,14 +160,15 @@ class CoverageReport:
     def plus(self, page: ReconcilePage) -> "CoverageReport":
         """Add a page."""
         rows = Counter(self.rows) + Counter(page.rows)
-        return CoverageReport(
-            model=self.model,
+        return replace(
+            self,
             entities=self.entities + page.scanned,
             counts={kind: self.counts[kind] + page.coverage[kind] for kind in Coverage},
             waiting=self.waiting + page.waiting,
             orphaned=self.orphaned + page.orphaned,
             in_pieces=self.in_pieces + page.in_pieces,
             pieces=self.pieces + page.pieces,
+            neighbours_changed=self.neighbours_changed + page.neighbours_changed,
             dimensions=_most(
                 Counter(self.dimensions) + Counter(page.dimensions), MOST_LENGTHS, OTHER_LENGTHS
             ),
@@ -189,7 +182,6 @@ class CoverageReport:
                 for reason in (*self.unfit_names, *page.unfit_names)
             },
             contents=self.contents.plus(page.contents),
-            keeps_foreign=self.keeps_foreign,
             rows=_bounded(rows),
             at=None,
         )
@@ -216,6 +208,7 @@ class CoverageReport:
                 "orphaned": self.orphaned,
                 "in_pieces": self.in_pieces,
                 "pieces": self.pieces,
+                "neighbours_changed": self.neighbours_changed,
                 "dimensions": self.dimensions,
                 "oversized": self.oversized,
                 "oversized_names": self.oversized_names,
@@ -252,6 +245,7 @@ def _read(data: Any) -> CoverageReport:
         orphaned=int(data["orphaned"]),
         in_pieces=int(data.get("in_pieces", 0)),
         pieces=int(data.get("pieces", 0)),
+        neighbours_changed=int(data.get("neighbours_changed", 0)),
         dimensions={int(length): int(number) for length, number in data["dimensions"].items()},
         oversized=int(data["oversized"]),
         oversized_names=tuple(str(name) for name in data["oversized_names"]),

@@ -65,6 +65,7 @@ def coverage_figures(report: CoverageReport) -> dict[str, int | float]:
         "entities_waiting": report.waiting,
         "entities_in_pieces": report.in_pieces,
         "pieces": report.pieces,
+        "entities_neighbours_changed": report.neighbours_changed,
         "entities_orphaned": report.orphaned,
         "entities_oversized": report.oversized,
         "entities_same_text": report.contents.same_text,

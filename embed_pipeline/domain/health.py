@@ -26,7 +26,7 @@ from embed_pipeline.domain.checks import (
     UNIQUE,
     Subject,
 )
-from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport, ScanPace
+from embed_pipeline.domain.coverage import OTHER_LENGTHS, Coverage, CoverageReport
 from embed_pipeline.domain.failure_kinds import FailureKind
 from embed_pipeline.domain.figures import nothing_to_embed
 from embed_pipeline.domain.holds import HOW_TO_END
@@ -34,6 +34,7 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.models import MOCK_PREFIX
+from embed_pipeline.domain.pacing import ScanPace
 from embed_pipeline.domain.prices import UNKNOWN, Price
 from embed_pipeline.domain.quality import Quality
 from embed_pipeline.domain.quality_check import follows_the_graph

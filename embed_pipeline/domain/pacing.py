@@ -1,7 +1,7 @@
-"""Whether another drain is wanted; and if not, why not."""
+"""Whether another drain is wanted, and if not, why not; and how far scans are."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import ceil
 from typing import Final
 
@@ -17,6 +17,18 @@ WORTH_STARTING: Final = timedelta(seconds=5)
 STANDBY: Final = "standing by"
 FIRST_PAUSE: Final = timedelta(seconds=10)
 LONGEST_PAUSE: Final = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPace:
+    """The progress of scans; large graphs take several steps."""
+
+    ended: datetime | None = None
+    """When the last whole scan ended."""
+    moved: datetime | None = None
+    """When a step of one last ended, or else the first one began."""
+    took: timedelta = timedelta(0)
+    """From the beginning of the last whole one to its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,17 @@ class Tally:
     sizes: list[TextSize] = field(default_factory=list)
     in_pieces: int = 0
     pieces: int = 0
+    neighbours_changed: int = 0
     oversized: int = 0
     oversized_names: list[str] = field(default_factory=list)
     contents: Contents = field(default_factory=Contents)
     unfit: Counter[Unfit] = field(default_factory=Counter)
     unfit_names: defaultdict[Unfit, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, reading: EntityReading, found: Coverage) -> None:
+    def add(
+        self, reading: EntityReading, found: Coverage, *, only_neighbours: bool = False
+    ) -> None:
+        """Count an entity; ``only_neighbours`` if nothing else of its text has changed."""
         model = None if reading.model is None else str(reading.model)[:LONGEST_NAME]
         self.rows[CoverageKey(reading.entity_type[:LONGEST_NAME], model, found)] += 1
         if reading.has_vector and reading.dimensions is not None:
@@ -53,6 +57,7 @@ class Tally:
             self.in_pieces += is_completed and reading.pieces > 0
             self.pieces += reading.pieces if is_completed else 0
         elif found in _WAITED_FOR:
+            self.neighbours_changed += found is Coverage.STALE and only_neighbours
             self.waiting += reading.job_status in _LIVE
         if reading.unfit is not None:
             self._explain(reading.unfit, 1, [reading.uid])
@@ -110,6 +115,7 @@ class Tally:
             rows=dict(self.rows),
             in_pieces=self.in_pieces,
             pieces=self.pieces,
+            neighbours_changed=self.neighbours_changed,
             dimensions=dict(self.dimensions),
             oversized=self.oversized,
             oversized_names=tuple(self.oversized_names),

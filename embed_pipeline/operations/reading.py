@@ -4,12 +4,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from embed_pipeline.domain.coverage import ScanPace
 from embed_pipeline.domain.failure_kinds import FailureKind, kinds_of
 from embed_pipeline.domain.health import Objectives, Reading, Verdict, examine
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
+from embed_pipeline.domain.pacing import ScanPace
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.fit import find_misfits
 from embed_pipeline.operations.following import live_settings

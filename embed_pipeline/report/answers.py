@@ -129,6 +129,11 @@ def _signs(history: History) -> Iterator[str]:
         if "pieces" in metrics and (pieces := latest(metrics, "pieces")):
             long = latest(metrics, "entities_in_pieces")
             yield f"Entities whose text is in pieces: {long:,.0f}, with {pieces:,.0f} pieces."
+        if changed := worst(metrics, "entities_neighbours_changed"):
+            yield (
+                f"Entities of which only neighbours had changed: at most {changed:,.0f} at once; "
+                "they wait behind everything else."
+            )
 
 
 def _failing(history: History) -> Answer:

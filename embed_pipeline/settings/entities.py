@@ -98,7 +98,7 @@ class EntitySettings(ProfileSettings):
     entity_template: Template | None = setting(
         "EMBED_ENTITY_TEMPLATE",
         "Another text than name, type and observations, e.g. {title}: {abstract}; {relations} "
-        "stands for the names of the neighbours.",
+        "stands for the names of the neighbours. In double quotes \\n begins a new line.",
         "a text with names of properties in braces; a brace that is meant is doubled",
     )
     relations_types: Names | None = setting(

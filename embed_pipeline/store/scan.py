@@ -131,14 +131,21 @@ class Neo4jReconciler(ScanRecord):
                 kind = classify(
                     reading, model=self.model, text_hash=hash_, dimensions=self.config.dimensions
                 )
-                tally.add(reading, kind)
+                only_neighbours = only_neighbours_differ(
+                    reading.vector_hash, hash_, recipe=recipe_of(self.config.shape)
+                )
+                tally.add(reading, kind, only_neighbours=only_neighbours)
                 is_forced = look.force is not None and look.force.means(
                     reading, kind, now_ms=now_ms
                 )
                 if self._is_wanted(kind, is_forced=is_forced):
                     tally.forced += is_forced
                     tally.add_wanted(kind, record["measured"])
-                    wishes.append(self._wish(reading, hash_, is_forced=is_forced))
+                    wishes.append(
+                        self._wish(
+                            reading, hash_, is_forced=is_forced, only_neighbours=only_neighbours
+                        )
+                    )
             tally.contents = Contents.of(
                 (
                     Content(reading.uid, hash_, record["present"], reading.is_blank)
@@ -221,13 +228,13 @@ class Neo4jReconciler(ScanRecord):
             return False
         return is_forced or kind not in _LEFT_ALONE
 
-    def _wish(self, reading: EntityReading, hash_: str, *, is_forced: bool) -> NewJob:
+    def _wish(
+        self, reading: EntityReading, hash_: str, *, is_forced: bool, only_neighbours: bool
+    ) -> NewJob:
         # A completed job with this text whose vector is gone: the text alone would not revive it.
         is_lost = reading.job_status is JobStatus.COMPLETED
-        recipe, is_forced = recipe_of(self.config.shape), is_forced or reading.is_wanted_anew
-        can_wait = not is_forced and only_neighbours_differ(
-            reading.vector_hash, hash_, recipe=recipe
-        )
+        is_forced = is_forced or reading.is_wanted_anew
+        can_wait = only_neighbours and not is_forced
         return NewJob(
             reading.uid,
             self.model,

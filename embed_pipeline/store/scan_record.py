@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import LiteralString
 
-from embed_pipeline.domain.coverage import CoverageReport, ScanPace
+from embed_pipeline.domain.coverage import CoverageReport
+from embed_pipeline.domain.pacing import ScanPace
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import reconcile as cypher
 from embed_pipeline.store.database import Database, Record, fetch, fetch_one, from_ms, moment

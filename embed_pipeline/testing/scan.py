@@ -31,13 +31,16 @@ class FakeScan(FakeAdminSide):
             reading = self._reading(uid, entity, model)
             digest = self.hash_of(entity.properties)
             found = classify(reading, model=model, text_hash=digest, dimensions=None)
-            tally.add(reading, found)
+            only_neighbours = only_neighbours_differ(
+                reading.vector_hash, digest, recipe=recipe_of(self.shape)
+            )
+            tally.add(reading, found, only_neighbours=only_neighbours)
             if found is Coverage.CURRENT:
                 continue
             tally.add_wanted(found, TextSize())
             is_lost = reading.job_status is JobStatus.COMPLETED
             wish = NewJob(uid, model, entity.version, text_hash=digest, is_lost=is_lost)
-            if only_neighbours_differ(reading.vector_hash, digest, recipe=recipe_of(self.shape)):
+            if only_neighbours:
                 wish = replace(wish, priority=BEHIND, delay=self.relations_delay)
             wishes.append(wish)
         outcomes = await self.enqueue(wishes) if wishes else []

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -15,6 +16,7 @@ from embed_pipeline.settings import load_settings
 from embed_pipeline.store.connection import connected
 from embed_pipeline.store.search import search_entities
 from tests.conftest import TestServer
+from tests.support.project import Project
 from tests.support.queue_harness import DIMENSIONS, MODEL, VECTOR, Neo4jUnderTest
 
 
@@ -210,6 +212,23 @@ async def test_m139_reconcile_and_status_say_it_too(
     assert "Does not fit no node has the label Movies; set EMBED_ENTITY_LABEL" in words
     [misfit] = json.loads(read.stdout)["coverage"]["misfits"]
     assert misfit.startswith("no node has the label Movies; set EMBED_ENTITY_LABEL")
+
+
+async def test_reconcile_and_status_count_texts_of_which_only_neighbours_have_changed(
+    queue: Neo4jUnderTest, neo4j_server: TestServer, tmp_path: Path
+) -> None:
+    own = {"EMBED_ENTITY_TEMPLATE": "{name}\n{relations}", "EMBEDDING_PROVIDER": "mock"}
+    fixed = {"EMBED_JOB_RETENTION_DAYS": "14", "EMBEDDING_DIMENSIONS": str(DIMENSIONS)}
+    project = Project(tmp_path, {**neo4j_server.environment, **own, **fixed, "COLUMNS": "300"})
+    await queue.run("CREATE (:Entity {name: 'ada'})-[:KNOWS]->(:Entity {name: 'bob'})")
+    assert project.run("reconcile").returncode == project.run("drain").returncode == 0
+
+    await queue.run("MATCH ()-[r:KNOWS]->() SET r.relationType = 'likes'")
+
+    scanned = project.run("reconcile", "--dry-run").stdout
+    assert "only by their neighbours 2" in " ".join(scanned.split())
+    shown = project.run("status", "--coverage").stdout
+    assert "Neighbours changed of 2 entities, nothing else" in " ".join(shown.split())
 
 
 async def test_m118_the_command_explains_an_entity(

@@ -10,6 +10,7 @@ import pytest
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobFilter, JobStatus
+from embed_pipeline.domain.relations import BEHIND
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.store import (
     adopt as adopting,
@@ -355,6 +356,23 @@ async def test_entering_the_lanes_costs_what_is_due_however_many_are_delayed(
     assert await hits_of_leasing() < 2 * few
 
 
+async def test_m117_the_dependants_of_a_hub_of_5_000_slow_no_lease_when_their_time_has_come(
+    queue: Neo4jUnderTest, measured: Callable[[], int]
+) -> None:
+    async def hits_of_leasing(uid: str) -> int:
+        await queue.in_state(uid, JobStatus.PENDING)
+        measured()
+        batch = await queue.lease(limit=1)
+        assert [job.lease.entity_uid for job in batch.jobs] == [uid]
+        return measured()
+
+    await grow(queue, 200, run_after=1, priority=BEHIND)
+    few = await hits_of_leasing("ada")
+    await grow(queue, 5_000, run_after=1, priority=BEHIND)
+
+    assert await hits_of_leasing("bob") < 1.2 * few
+
+
 ANY = frozenset(ErrorCategory)
 
 
@@ -398,7 +416,12 @@ async def test_a_page_of_the_scan_costs_the_same_with_ten_times_the_entities(
 
 
 async def grow(
-    queue: Neo4jUnderTest, number: int, *, model: str = MODEL, run_after: int | None = None
+    queue: Neo4jUnderTest,
+    number: int,
+    *,
+    model: str = MODEL,
+    run_after: int | None = None,
+    priority: int | None = None,
 ) -> None:
     """Many more pending jobs, written past the store to save time."""
     await queue.run(
@@ -406,7 +429,8 @@ async def grow(
         UNWIND range(1, $number) AS n
         CALL (n) {
           CREATE (:EmbedJob:EmbedPending {id: randomUUID(), entity_uid: randomUUID(), model: $model,
-            version: 1, status: 'pending', priority: n % 3, attempts: 0, max_attempts: 3, fence: 0,
+            version: 1, status: 'pending', priority: coalesce($priority, n % 3), attempts: 0,
+            max_attempts: 3, fence: 0,
             expiries: 0, created_at: $at + n, queued_at: $at + n, run_after: $run_after + n,
             urgency: CASE WHEN $run_after IS NULL THEN -(n % 3) END,
             ready_at: CASE WHEN $run_after IS NULL THEN $at + n END})
@@ -415,5 +439,6 @@ async def grow(
         number=number,
         model=model,
         run_after=run_after,
+        priority=priority,
         at=database.to_ms(queue.clock.now),
     )

@@ -74,6 +74,7 @@ def test_machines_get_all_figures() -> None:
         "orphaned": 0,
         "in_pieces": 0,
         "pieces": 0,
+        "neighbours_changed": 0,
         "percent": 75.0,
         "at": NOW,
     }

@@ -81,6 +81,19 @@ def test_a_report_is_the_sum_of_its_pages() -> None:
     assert report.percent == 50.0
 
 
+def test_entities_are_counted_of_which_only_neighbours_have_changed() -> None:
+    tally = Tally()
+    tally.add(reading(), STALE, only_neighbours=True)
+    tally.add(reading(), STALE)
+    tally.add(reading(vector_model="old"), Coverage.WRONG_MODEL, only_neighbours=True)
+    one = tally.page(cursor=None, enqueued={})
+
+    report = report_of(one, one)
+
+    assert report.neighbours_changed == 2
+    assert CoverageReport.from_json(report.to_json()) == report
+
+
 def test_an_entity_that_can_have_no_vector_does_not_count_against_the_coverage() -> None:
     report = report_of(page((reading(), CURRENT), (reading(), Coverage.UNEMBEDDABLE)))
 

@@ -129,6 +129,7 @@ def test_every_kind_of_coverage_is_in_it() -> None:
         waiting=7,
         in_pieces=8,
         pieces=80,
+        neighbours_changed=3,
         orphaned=9,
     )
 
@@ -140,6 +141,7 @@ def test_every_kind_of_coverage_is_in_it() -> None:
     assert figures["entities_waiting"] == 7
     assert figures["entities_in_pieces"] == 8
     assert figures["pieces"] == 80
+    assert figures["entities_neighbours_changed"] == 3
     assert figures["entities_orphaned"] == 9
 
 

@@ -14,7 +14,6 @@ from embed_pipeline.domain.coverage import (
     Coverage,
     CoverageKey,
     CoverageReport,
-    ScanPace,
 )
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.health import (
@@ -30,6 +29,7 @@ from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
 from embed_pipeline.domain.misfits import Misfit
+from embed_pipeline.domain.pacing import ScanPace
 from embed_pipeline.domain.quality import Auc, Quality
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)

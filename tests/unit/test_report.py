@@ -97,6 +97,19 @@ def test_an_empty_queue_at_the_beginning_does_not_excuse_a_late_one_now() -> Non
     assert keeping_up(CALM, CALM, LATE).is_good is False
 
 
+def test_the_signs_know_pieces_and_neighbours() -> None:
+    long = {"coverage_percent": 99.0, "entities_in_pieces": 4, "pieces": 1_200}
+    changed = long | {"entities_neighbours_changed": 2_000}
+    settled = long | {"entities_neighbours_changed": 0}
+
+    reasons = keeping_up(CALM | changed, CALM | settled).reasons
+
+    assert "Entities whose text is in pieces: 4, with 1,200 pieces." in reasons
+    [of_neighbours] = [line for line in reasons if "neighbours" in line]
+    assert "at most 2,000 at once" in of_neighbours
+    assert not any("neighbours" in line for line in keeping_up(CALM | settled).reasons)
+
+
 @pytest.mark.parametrize(
     ("later", "is_known"),
     [

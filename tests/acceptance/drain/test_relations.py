@@ -243,6 +243,7 @@ async def test_m117_dependants_of_a_renamed_node_wait_and_ten_edits_cost_one_emb
             n=f"E{number}",
         )
         await scanned(related)
+    found = await related.queue.reconciler(MODEL).page(dry_run=True)
     soon = await paid(related)
 
     assert related.store_clock is not None
@@ -251,6 +252,9 @@ async def test_m117_dependants_of_a_renamed_node_wait_and_ten_edits_cost_one_emb
 
     assert [text.partition(":")[0] for text in soon] == ["E9"]
     assert [text.partition(":")[0] for text in late] == ["Ada", "Babbage"]
+    assert (found.coverage[Coverage.STALE], found.neighbours_changed) == (3, 2)
+    after = await related.queue.reconciler(MODEL).page(dry_run=True)
+    assert (after.coverage[Coverage.STALE], after.neighbours_changed) == (0, 0)
 
 
 async def test_m117_a_change_of_the_entity_itself_does_not_wait(queue: DrainUnderTest) -> None:

@@ -12,10 +12,16 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Final
 
-from embed_pipeline.domain.text import memento_text
 from tests.proof.chaos.evidence import Evidence, Facts
 from tests.proof.chaos.plan import RECOVERY_INTERVAL, TRANSACTION_TIMEOUT
-from tests.proof.chaos.texts import DIMENSIONS, vector_of
+from tests.proof.chaos.text_rules import (
+    never_current,
+    other_words,
+    own_words_lost,
+    stale_vectors,
+    two_texts,
+)
+from tests.proof.chaos.texts import DIMENSIONS
 from tests.support.queue_harness import assert_consistent
 
 Rule = Callable[[Evidence], Iterator[str]]
@@ -72,23 +78,6 @@ def stale_writers(run: Evidence) -> Iterator[str]:
     for pair in sorted(told - written):
         if (uid := run.uid_of.get(pair[0])) in there and uid not in deleted:
             yield f"{uid}: {pair} is said to be completed, but it did not hold the job"
-
-
-def stale_vectors(run: Evidence) -> Iterator[str]:
-    """Every entity has the vector of its present text, or a reason (I5)."""
-    jobs = {(job["entity_uid"], job["version"]): job for job in run.graph.jobs}
-    for entity in run.graph.entities:
-        uid, version = entity["name"], entity["version"]
-        is_right = entity.get("embedding") == vector_of(memento_text(entity))
-        job = jobs.get((uid, version))
-        is_stopped = (uid, version) in run.cancelled and (
-            job is None or job["status"] == "cancelled"
-        )
-        is_unlucky = job is not None and job["id"] in run.unlucky
-        if not is_right and not is_stopped and not is_unlucky and uid not in run.special:
-            status = "was cleaned up" if job is None else f"is {job['status']}"
-            kind = "no vector" if entity.get("embedding") is None else "a vector of another text"
-            yield f"{uid} version {version} has {kind}; its job {status}"
 
 
 def bad_vectors(run: Evidence) -> Iterator[str]:
@@ -228,6 +217,10 @@ RULES: Final[dict[str, Rule]] = {
     "applied twice": applied_twice,
     "stale writer": stale_writers,
     "stale vector": stale_vectors,
+    "text that never was": never_current,
+    "other words": other_words,
+    "own words lost": own_words_lost,
+    "pieces of two texts": two_texts,
     "bad vector": bad_vectors,
     "version went back": versions_back,
     "fence": fences,

@@ -50,7 +50,7 @@ class Evidence:
 
     @cached_property
     def unlucky(self) -> frozenset[str]:
-        """Jobs that failed because the drain of their last attempt, made alone, was hurt.
+        """Jobs that failed because their last attempt, made alone, was hurt: drain or request.
 
         The queue cannot tell that from a poison, and the harness hurts whom it likes. A lease that
         it shared, or that the job itself has ended, excuses nothing; one that nobody heard of does.
@@ -70,6 +70,13 @@ class Evidence:
             heard = [lease for lease in self.leases.get(id_, []) if lease["fence"] == fence]
             if all((id_, fence) in alone and lease["who"] not in poisoned for lease in heard):
                 found.add(id_)
+        # The provider said 500, or the server had no time to read the text: the drain lived on.
+        for id_, job in self.all_jobs.items():
+            is_used_up = job["status"] == "failed" and job["attempts"] >= job["max_attempts"]
+            if is_used_up and job.get("error_category") == "TRANSIENT":
+                heard = [x for x in self.leases.get(id_, []) if x["fence"] == job["fence"]]
+                if all((id_, lease["fence"]) in alone for lease in heard):
+                    found.add(id_)
         return frozenset(found)
 
     @cached_property
@@ -166,6 +173,8 @@ class Evidence:
         for event in self.of("write", ANSWER):
             for row, outcome in zip(event["rows"], event.get("outcome") or [], strict=False):
                 found[row["uid"], row["version"]] += outcome == "revived"
+        for event in self.of("revived"):
+            found[event["uid"], event["version"]] += 1
         for event in self.of("retry", ANSWER):
             for id_ in event["ids"]:
                 job = self.all_jobs.get(id_)

@@ -44,6 +44,15 @@ def _rows(
     yield "  of them cleaned up", len(run.graph.purged)
     writes = Counter(e["kind"] for e in run.of("write", ANSWER))
     yield "updates, deletes", f"{writes['update']}, {writes['delete']}"
+    edits = Counter(e["kind"] for e in run.of("relation", ANSWER))
+    said = ", ".join(f"{edits[kind]} {kind}" for kind in ("add", "remove", "rename"))
+    yield "edits of relations", said
+    revived = Counter(e["is_put_off"] for e in run.of("revived"))
+    yield "jobs begun anew by scans, and put off", f"{revived.total()}, {revived[True]}"
+    in_pieces = sum(len(entity["pieces"]) > 1 for entity in run.graph.entities)
+    pieces = sum(len(entity["pieces"]) for entity in run.graph.entities)
+    yield "texts in pieces, pieces", f"{in_pieces}, {pieces}"
+    yield "looks at an entity and its pieces", sum("name" in e for e in run.of("look"))
     yield "writes in doubt", len(list(run.of("write", ERROR)))
     done = Counter(event["fault"] for event in run.of("fault"))
     for fault in Fault:

@@ -15,7 +15,6 @@ from typing import Any, Final
 from embed_pipeline.devserver.config import Memory
 from embed_pipeline.devserver.neo4j_server import Neo4jServer
 from embed_pipeline.devserver.temporary import temporary_server
-from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.operations import wiring
 from embed_pipeline.store import schema
@@ -27,14 +26,22 @@ from tests.proof.chaos.drain import settings_from
 from tests.proof.chaos.evidence import Evidence
 from tests.proof.chaos.faults import Injector
 from tests.proof.chaos.fleet import Fleet, launched
-from tests.proof.chaos.graph import Graph, dump
+from tests.proof.chaos.graph import ENTITIES, Graph, dump, rows_of
 from tests.proof.chaos.history import Log, read_history
 from tests.proof.chaos.operators import ERRORS, Operators
-from tests.proof.chaos.plan import JOB_TIMEOUT, LEASE, RECOVERY_INTERVAL, Size, steps
+from tests.proof.chaos.plan import (
+    JOB_TIMEOUT,
+    LEASE,
+    RECOVERY_INTERVAL,
+    RELATIONS_DELAY,
+    Size,
+    steps,
+)
 from tests.proof.chaos.provider import Provider
 from tests.proof.chaos.pulse import Pulse
 from tests.proof.chaos.recording import Traps, record_everything
-from tests.proof.chaos.texts import DIMENSIONS, KILLER, MODEL, REFUSED
+from tests.proof.chaos.scanning import Reader, scan_for_ever, scan_until_nothing_is_found
+from tests.proof.chaos.texts import DIMENSIONS, KILLER, MODEL, PIECES, REFUSED, SHAPE
 from tests.proof.chaos.writers import BATCH, Writer
 from tests.support.bolt_proxy import BoltProxy
 from tests.support.openai_server import KEY, OpenAIServer, openai_server
@@ -108,7 +115,7 @@ class Storm:
         own = Connection(server.uri, server.username, server.password)
         async with open_driver(own) as driver:
             await schema.install(
-                driver, database=server.database, shape=EntityShape(), dimensions=DIMENSIONS
+                driver, database=server.database, shape=SHAPE, dimensions=DIMENSIONS
             )
             drains = launched(
                 self.fleet, size=self.size.drains, server_uri=server.uri, variables=variables
@@ -119,8 +126,12 @@ class Storm:
                 _in_background(Pulse(driver, self.log).feel_for_ever()),
                 drains,
             ):
-                await self._with_everybody(server, office, queue)
-            return await dump(driver)
+                reader = Reader(driver, self.log, random.Random(self.seed))
+                async with _in_background(reader.look_for_ever()):
+                    await self._with_everybody(server, office, queue)
+                unscanned = await rows_of(driver, ENTITIES)
+                await scan_until_nothing_is_found(queue, self.log, _until_quiet)
+            return await dump(driver, unscanned)
 
     @asynccontextmanager
     async def _queue(self, office: BoltProxy, variables: dict[str, str]) -> AsyncGenerator[Queue]:
@@ -141,7 +152,10 @@ class Storm:
             planned=planned,
             jobs_between=self.size.jobs // planned // 2,
         )
-        async with _in_background(operators.recover_for_ever()):
+        async with (
+            _in_background(operators.recover_for_ever()),
+            _in_background(scan_for_ever(queue, self.log)),
+        ):
             async with asyncio.TaskGroup() as group:
                 group.create_task(injector.run(steps(self.size, self.seed)))
                 group.create_task(self._write(queue, injector))
@@ -156,7 +170,7 @@ class Storm:
             await writer.create_special(uid, KILLER)
         for uid in special_uids("refused", self.size.refused):
             await writer.create_special(uid, REFUSED)
-        updates = deletes = 0
+        updates = relations = deletes = 0
         while True:
             progress = injector.progress
             is_over = progress >= 1
@@ -167,6 +181,9 @@ class Storm:
             elif updates < self.size.updates * progress:
                 await writer.update()
                 updates += 1
+            elif relations < self.size.relations * progress:
+                await writer.edit_relations()
+                relations += 1
             elif deletes < self.size.deletes * progress:
                 await writer.delete()
                 deletes += 1
@@ -221,6 +238,11 @@ def _variables(server: Neo4jServer, web: OpenAIServer, size: Size) -> dict[str, 
         "EMBEDDING_RATE_LIMIT_TOKENS": "100000",
         "EMBEDDING_RATE_LIMIT_INTERVAL": "1000",
         "EMBED_JOB_RETENTION_DAYS": "7",
+        "EMBED_ENTITY_TEMPLATE": SHAPE.template or "",
+        "EMBED_ENTITY_RELATIONS_NAMES": ",".join(SHAPE.relations.names),
+        "EMBED_RELATIONS_DELAY_MS": str(RELATIONS_DELAY // millisecond),
+        "EMBED_PIECES": "nodes",
+        "EMBED_PIECES_TOKENS": str(PIECES.tokens),
         "EMBED_JOB_LOCK_DURATION_MS": str(LEASE // millisecond),
         "EMBED_JOB_RECOVERY_INTERVAL": str(RECOVERY_INTERVAL // millisecond),
         "EMBED_JOB_TIMEOUT_MS": str(JOB_TIMEOUT // millisecond),

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
+from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.lifecycle import Retry
 from embed_pipeline.store import (
     complete as completing,
     job_store,
     lease as leasing,
     recover as recovering,
+    scan as scanning,
 )
-from embed_pipeline.store.cypher import worker as cypher_worker
+from embed_pipeline.store.cypher import pieces as cypher_pieces, worker as cypher_worker
 from tests.proof.chaos.patching import patch
 
 
@@ -59,6 +61,21 @@ def _no_end_of_attempts() -> None:
     patch(recovering, "after_expiry", lambda _: lambda **_: Retry(timedelta(0)))
 
 
+def _pieces_kept() -> None:
+    """The pieces of the former text stay beside those of the new one."""
+    _reword(cypher_pieces, "REMOVE_PIECES", "DETACH DELETE piece", "SET piece.kept = true")
+
+
+def _neighbours_not_compared() -> None:
+    """The scan takes a text whose neighbours have changed for the one that was embedded."""
+    patch(scanning, "classify", lambda judge: lambda *args, **_: _current_or(judge, *args, **_))
+
+
+def _current_or(judge: Callable[..., Coverage], *args: Any, **options: Any) -> Coverage:
+    found = judge(*args, **options)
+    return Coverage.CURRENT if found is Coverage.STALE else found
+
+
 def _vector_not_written() -> None:
     """The job is completed, and its vector never written."""
     patch(completing, "_write_vectors", lambda _: _nothing)
@@ -72,6 +89,8 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
     "text-not-compared": _text_not_compared,
     "no-end-of-attempts": _no_end_of_attempts,
     "vector-not-written": _vector_not_written,
+    "pieces-kept": _pieces_kept,
+    "neighbours-not-compared": _neighbours_not_compared,
 }
 
 

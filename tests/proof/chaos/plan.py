@@ -16,6 +16,8 @@ TRANSACTION_TIMEOUT: Final = LEASE / 3
 """What ``wiring.queue_on`` makes of the lease."""
 JOB_TIMEOUT: Final = timedelta(seconds=25)
 """Longer than any pause: who wakes up after his lease must find out by himself."""
+RELATIONS_DELAY: Final = timedelta(seconds=3)
+"""So long an entity waits of which only the neighbours have changed."""
 RETRY: Final = RetryPolicy(base=timedelta(milliseconds=500), cap=timedelta(seconds=4))
 """Shorter pauses than in production, or the run would wait for most of its time."""
 FIRST_PAUSE_OF_OUTAGE: Final = timedelta(seconds=2)
@@ -66,6 +68,8 @@ class Size:
 
     jobs: int
     updates: int
+    relations: int
+    """Edits of relations, and of what neighbours are called."""
     deletes: int
     killers: int
     refused: int
@@ -81,6 +85,7 @@ class Size:
 SMALL: Final = Size(
     jobs=500,
     updates=60,
+    relations=150,
     deletes=6,
     killers=2,
     refused=1,
@@ -111,6 +116,7 @@ SMALL: Final = Size(
 FULL: Final = Size(
     jobs=10_000,
     updates=1_000,
+    relations=2_000,
     deletes=50,
     killers=5,
     refused=3,

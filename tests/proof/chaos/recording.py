@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from embed_pipeline.domain import breaker
-from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob
+from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob, NewJob
+from embed_pipeline.domain.lifecycle import EnqueueOutcome, Existing
 from embed_pipeline.domain.results import (
     Completion,
     CompletionOutcome,
@@ -21,6 +22,7 @@ from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings
 from embed_pipeline.store import (
     adopt as adopting,
+    enqueue as enqueueing,
     lease as leasing,
     queue_admin,
     recover as recovering,
@@ -41,6 +43,7 @@ from tests.proof.chaos.plan import (
     PROBE_LASTS,
     RETRY,
 )
+from tests.proof.chaos.scanning import IS_SCANNING
 
 Result = TypeVar("Result")
 
@@ -48,9 +51,12 @@ AUDIT_VECTORS = """
 WITH entity, row
 MATCH (job:EmbedJob {id: row.id})
 SET entity.chaos_writes = coalesce(entity.chaos_writes, [])
-  + [row.id + ':' + toString(job.fence) + ':' + toString(row.version)]
+  + [row.id + ':' + toString(job.fence) + ':' + toString(row.version)],
+  entity.chaos_texts = coalesce(entity.chaos_texts, [])
+  + [row.text_hash + ':' + entity.observations[0]]
 """
-"""Leaves a trace of every vector that is really committed: job, its fence at that time, version."""
+"""Leaves a trace of every vector that is really committed: job, its fence at that time, version;
+and the hash of its text beside what the entity says of itself then."""
 
 AUDIT_PURGE = "CREATE (gone:ChaosPurged) SET gone = properties(job) DETACH DELETE job"
 """Keeps a copy of what a clean-up deletes, in the same transaction."""
@@ -172,6 +178,7 @@ def record_everything(log: Log, traps: Traps) -> None:
     _note_recoveries(recoveries, log)
     _note_given_back(log)
     _note_adoptions(log)
+    _note_scans(log)
     queue_config, queue_on = wiring.queue_config, wiring.queue_on
 
     def impatient(settings: Settings) -> QueueConfig:
@@ -241,6 +248,22 @@ def _note_adoptions(log: Log) -> None:
         return noted
 
     patch(adopting, "adopted", noting)
+
+
+def _note_scans(log: Log) -> None:
+    """Which finished jobs a scan begins anew; others are told of by those who ask for it."""
+
+    def noting(decide: Callable[..., EnqueueOutcome]) -> Callable[..., EnqueueOutcome]:
+        def noted(existing: Existing, wish: NewJob) -> EnqueueOutcome:
+            outcome = decide(existing, wish)
+            if outcome is EnqueueOutcome.REVIVED and IS_SCANNING.get():
+                is_put_off = wish.delay is not None
+                log("revived", uid=wish.entity_uid, version=wish.version, is_put_off=is_put_off)
+            return outcome
+
+        return noted
+
+    patch(enqueueing, "on_enqueue", noting)
 
 
 def _note_refund(log: Log, job: Properties) -> None:

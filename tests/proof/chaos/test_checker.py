@@ -5,15 +5,25 @@ from typing import Any
 
 import pytest
 
-from embed_pipeline.domain.text import memento_text
+from embed_pipeline.domain.relations import READ_AS
+from embed_pipeline.domain.text import hash_of_entity, recipe_of, render_for
 from tests.proof.chaos.checker import RULES, check
 from tests.proof.chaos.evidence import Evidence
 from tests.proof.chaos.graph import Graph
 from tests.proof.chaos.history import ANSWER, ASK, ERROR, Event
-from tests.proof.chaos.texts import DIMENSIONS, vector_of
+from tests.proof.chaos.texts import BETWEEN, DIMENSIONS, SHAPE, pieces_of, stored_vector
 
 JOB = "job-1"
 UNTIL = 10_000
+
+
+def hash_of(words: str) -> str:
+    own = {"name": "ada", "observations": [words], READ_AS: []}
+    render = render_for(SHAPE)
+    return hash_of_entity(own, render(own), render=render, recipe=recipe_of(SHAPE))
+
+
+OLD = hash_of("older words")
 
 
 class Story:
@@ -30,8 +40,11 @@ class Story:
             "observations": ["words"],
             "version": 1,
             "chaos_writes": [f"{JOB}:1:1"],
+            "chaos_texts": [f"{hash_of('words')}:words"],
         }
-        self.entity["embedding"] = vector_of(memento_text(self.entity))
+        self.relations: list[list[str]] = []
+        self.unscanned: list[dict[str, Any]] = []
+        self.embedded("words")
         self.job: dict[str, Any] = {
             "id": JOB,
             "entity_uid": "ada",
@@ -47,6 +60,24 @@ class Story:
         self.written()
         self.leased(fence=1, attempts=1)
         self.asked("complete", 1, ["completed"])
+
+    def embedded(self, words: str, *lines: str) -> None:
+        """The entity has the vector and the pieces of a text."""
+        text = f"ada\n{words}{BETWEEN}" + "\n".join(lines)
+        self.entity["embedding"] = stored_vector(text)
+        self.entity["pieces"] = [
+            [index, piece.start, piece.start + len(piece.text), piece.text]
+            for index, piece in enumerate(pieces_of(text))
+        ]
+
+    def related(self, kind: str, **row: str) -> None:
+        self.add("relation", phase=ANSWER, kind=kind, row={"one": "ada", **row})
+
+    def looked(self) -> dict[str, Any]:
+        """Somebody has seen the entity as it is now."""
+        seen = {name: self.entity.get(name) for name in ("name", "version", "embedding", "pieces")}
+        self.add("look", **seen)
+        return self.events[-1]
 
     def add(self, what: str, **facts: Any) -> None:
         self.events.append({"at": len(self.events), "who": "drain", "what": what, **facts})
@@ -84,7 +115,7 @@ class Story:
     def violations(self) -> set[str]:
         evidence = Evidence(
             self.events,
-            Graph(self.entities, self.jobs, self.purged),
+            Graph(self.entities, self.jobs, self.purged, self.relations, self.unscanned),
             frozenset(self.killers),
             frozenset(self.refused),
         )
@@ -96,6 +127,13 @@ Change = Callable[[Story], object]
 
 def two_things(*changes: Change) -> Change:
     return lambda story: [change(story) for change in changes]
+
+
+def failed_by_the_provider(story: Story, *, attempts: int, is_shared: bool) -> None:
+    story.leased(fence=attempts, attempts=attempts, is_shared=is_shared)
+    story.asked("fail", attempts, ["failed"])
+    why = {"status": "failed", "error_category": "TRANSIENT"}
+    story.left(fence=attempts, attempts=attempts, **why)
 
 
 BROKEN: list[tuple[str, str, Change]] = [
@@ -110,7 +148,37 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("stale writer", "said completed", lambda s: s.entity.update(chaos_writes=[f"{JOB}:2:1"])),
     ("stale writer", "never asked", lambda s: s.entity["chaos_writes"].append("job-9:1:1")),
     ("stale vector", "no vector", lambda s: s.entity.pop("embedding")),
-    ("stale vector", "of other words", lambda s: s.entity.update(embedding=vector_of("x"))),
+    ("stale vector", "of other words", lambda s: s.entity.update(embedding=stored_vector("x"))),
+    ("stale vector", "of former neighbours", lambda s: s.relations.append(["ada", "ada"])),
+    ("other words", "it was late", lambda s: s.entity["chaos_texts"].append(f"{OLD}:words")),
+    (
+        "text that never was",
+        "other words",
+        two_things(lambda s: s.embedded("nobody's words"), lambda s: s.looked()),
+    ),
+    (
+        "text that never was",
+        "a neighbour that it never had",
+        two_things(lambda s: s.embedded("words", "knows bob"), lambda s: s.looked()),
+    ),
+    (
+        "own words lost",
+        "older words before the scan",
+        two_things(
+            lambda s: s.unscanned.append({**s.entity, "observations": ["newer words"]}),
+        ),
+    ),
+    (
+        "pieces of two texts",
+        "an old one beside",
+        lambda s: s.entity["pieces"].append([0, 0, 1, "x"]),
+    ),
+    (
+        "pieces of two texts",
+        "of another text",
+        lambda s: s.looked()["pieces"][0].__setitem__(3, "y"),
+    ),
+    ("pieces of two texts", "no vector", lambda s: s.looked().update(embedding=None)),
     ("bad vector", "zero", lambda s: s.entity.update(embedding=[0.0] * DIMENSIONS)),
     ("bad vector", "not finite", lambda s: s.entity.update(embedding=[float("nan")] * DIMENSIONS)),
     ("bad vector", "too short", lambda s: s.entity.update(embedding=[1.0])),
@@ -138,6 +206,16 @@ BROKEN: list[tuple[str, str, Change]] = [
             lambda s: s.recovered(late=1, status="failed"),
             lambda s: s.left(fence=2, attempts=2, status="failed"),
         ),
+    ),
+    (
+        "innocent failed",
+        "by an answer to a request of several",
+        lambda s: failed_by_the_provider(s, attempts=3, is_shared=True),
+    ),
+    (
+        "innocent failed",
+        "by an answer that was not the last",
+        lambda s: failed_by_the_provider(s, attempts=2, is_shared=False),
     ),
     (
         "innocent failed",
@@ -207,7 +285,7 @@ def revived(story: Story) -> None:
     story.asked("complete", 2, ["completed"])
     story.left(fence=2, attempts=1)
     story.entity["observations"] = ["newer words"]
-    story.entity["embedding"] = vector_of(memento_text(story.entity))
+    story.embedded("newer words")
     story.entity["chaos_writes"].append(f"{JOB}:2:1")
 
 
@@ -217,6 +295,7 @@ def cancelled(story: Story) -> None:
     story.add("cancel", phase=ERROR, id=JOB, uid="ada", version=1)
     story.left(fence=0, attempts=0, status="cancelled", labels=["EmbedJob", "EmbedCancelled"])
     del story.entity["embedding"], story.entity["chaos_writes"]
+    story.entity["pieces"] = []
 
 
 def killed_after_its_release(story: Story) -> None:
@@ -292,6 +371,15 @@ def lost_its_last_attempt_to_the_harness(story: Story) -> None:
     labels = ["EmbedJob", "EmbedFailed"]
     story.left(fence=3, attempts=3, status="failed", labels=labels)
     del story.entity["embedding"], story.entity["chaos_writes"]
+    story.entity["pieces"] = []
+
+
+def lost_its_last_attempt_to_the_provider(story: Story) -> None:
+    """It was alone, and the answer to its request was 500."""
+    lost_its_last_attempt_to_the_harness(story)
+    story.events.pop()
+    story.asked("fail", 3, ["failed"])
+    story.left(fence=3, attempts=3, error_category="TRANSIENT")
 
 
 def lost_its_last_attempt_to_a_query_of_others(story: Story) -> None:
@@ -301,6 +389,37 @@ def lost_its_last_attempt_to_a_query_of_others(story: Story) -> None:
     story.add("edit", ids=[JOB])
     story.add("exhausted", id=JOB, fence=3)
     story.left(fence=4, attempts=3)
+
+
+def neighbours_came_and_went(story: Story) -> None:
+    """Whoever looked in between found what was current then; the scan has asked for the rest."""
+    bob = {"name": "bob", "version": 1, "observations": ["b"], "alias": "Bobby", "pieces": []}
+    story.related("add", other="bob")
+    story.related("rename", one="bob", alias="Bobby")
+    story.embedded("words", "knows bob")
+    story.looked()
+    story.unscanned.append(dict(story.entity))
+    story.add("revived", uid="ada", version=1, is_put_off=True)
+    story.leased(fence=2, attempts=1)
+    story.asked("complete", 2, ["completed"])
+    story.left(fence=2, attempts=1)
+    story.entity["chaos_writes"].append(f"{JOB}:2:1")
+    story.killers.add("bob")
+    story.entities.append(bob)
+    story.jobs.append(
+        {
+            **story.job,
+            "id": "job-b",
+            "entity_uid": "bob",
+            "status": "failed",
+            "attempts": 3,
+            "fence": 3,
+        }
+        | {"labels": ["EmbedJob", "EmbedFailed"]}
+    )
+    story.add("write", kind="x", phase=ANSWER, rows=[{"uid": "bob", "version": 1, "text": "b"}])
+    story.relations.append(["ada", "bob"])
+    story.embedded("words", "knows Bobby")
 
 
 def deleted(story: Story) -> None:
@@ -321,8 +440,10 @@ def deleted(story: Story) -> None:
         cleaned_up,
         recovered_after_an_outage,
         lost_its_last_attempt_to_the_harness,
+        lost_its_last_attempt_to_the_provider,
         lost_its_last_attempt_to_a_query_of_others,
         deleted,
+        neighbours_came_and_went,
     ],
     ids=lambda change: change.__name__,
 )
