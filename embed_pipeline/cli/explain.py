@@ -55,12 +55,14 @@ def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "Tokens", f"{found.tokens:,}{in_pieces}"
         more = ", …" if found.dependants > len(found.named_by) else ""
         names = f": {', '.join(found.named_by)}{more}" if found.named_by else ""
-        yield "Named by", f"{found.dependants:,} other texts{names}"
+        yield "Named by", f"{number_of(found.dependants, 'other text')}{names}"
     if found.alone is not None:
         yield "A new text", f"{found.alone.tokens:,} tokens, {found.alone.cost}"
     if found.change is not None:
         change = found.change
-        yield "A new name", f"{change.texts:,} texts, {change.tokens:,} tokens, {change.cost}"
+        yield "A new name", (
+            f"{number_of(change.texts, 'text')}, {number_of(change.tokens, 'token')}, {change.cost}"
+        )
     for job in found.jobs:
         yield "Job", job_line(job)
         for line in history_lines(job):
