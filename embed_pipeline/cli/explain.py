@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from embed_pipeline.cli.base import AsJson, as_plain, at, print_json, safe, show, table, with_queue
+from embed_pipeline.domain.words import number_of
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.explanation import Explanation
@@ -60,8 +61,11 @@ def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "A new text", f"{found.alone.tokens:,} tokens, {found.alone.cost}"
     if found.change is not None:
         change = found.change
-        yield "A new name", (
-            f"{number_of(change.texts, 'text')}, {number_of(change.tokens, 'token')}, {change.cost}"
+        yield (
+            "A new name",
+            (
+                f"{number_of(change.texts, 'text')}, {number_of(change.tokens, 'token')}, {change.cost}"
+            ),
         )
     for job in found.jobs:
         yield "Job", job_line(job)
