@@ -61,12 +61,8 @@ def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "A new text", f"{found.alone.tokens:,} tokens, {found.alone.cost}"
     if found.change is not None:
         change = found.change
-        yield (
-            "A new name",
-            (
-                f"{number_of(change.texts, 'text')}, {number_of(change.tokens, 'token')}, {change.cost}"
-            ),
-        )
+        texts, tokens = number_of(change.texts, "text"), number_of(change.tokens, "token")
+        yield "A new name", f"{texts}, {tokens}, {change.cost}"
     for job in found.jobs:
         yield "Job", job_line(job)
         for line in history_lines(job):
