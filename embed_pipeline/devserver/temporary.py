@@ -3,13 +3,13 @@
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from embed_pipeline.devserver.config import Memory
+from embed_pipeline.devserver.config import Memory, Tuning
 from embed_pipeline.devserver.jar_lock import JarLock
 from embed_pipeline.devserver.jars import OnProgress
 from embed_pipeline.devserver.neo4j_server import Neo4jServer
@@ -35,7 +35,7 @@ def temporary_server(
     *,
     memory: Memory | None = None,
     cache: Path | None = None,
-    java_options: Sequence[str] = (),
+    tuning: Tuning | None = None,
     lock: JarLock | None = None,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Neo4jServer]:
@@ -57,7 +57,7 @@ def temporary_server(
         bolt_port=free_port(),
         memory=memory,
         cache=cache,
-        java_options=java_options,
+        tuning=tuning,
         lock=lock,
     )
     try:

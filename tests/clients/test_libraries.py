@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import pytest
+
 from embed_pipeline.domain.coverage import Coverage
 from tests.clients.conftest import LENGTH, Deployment, documented, meaning
 
@@ -25,6 +27,7 @@ async def models(deployment: Deployment, key: str = "id") -> dict[str, str]:
     return {row["key"]: row["model"] for row in rows}
 
 
+@pytest.mark.proof
 async def test_neo4j_graphrag_finds_its_chunks_by_our_vectors(deployment: Deployment) -> None:
     deployment.set(**documented("neo4j-graphrag"))
     index = await deployment.init()
@@ -60,6 +63,7 @@ async def test_m120_neo4j_graphrag_walks_from_our_pieces_to_their_entity(
     assert ["Ada | " in content and TEXTS["b"] in content for content in found] == [True]
 
 
+@pytest.mark.proof
 async def test_langchain_finds_texts_by_our_vectors(deployment: Deployment) -> None:
     deployment.set(**CHUNK)
     texts = list(TEXTS.values())
@@ -76,6 +80,7 @@ async def test_langchain_finds_texts_by_our_vectors(deployment: Deployment) -> N
     assert found == [TEXTS["a"]]
 
 
+@pytest.mark.proof
 async def test_llama_index_finds_texts_by_our_vectors(deployment: Deployment) -> None:
     deployment.set(**CHUNK)
     keys = await deployment.script("llama_index", "write", texts=TEXTS, deleted=[], vector=FOREIGN)

@@ -30,7 +30,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A folder whose settings lead to a prepared server, with the local model as provider."""
-    with temporary_server(memory=SMALL, java_options=QUICK) as server:
+    with temporary_server(memory=SMALL, tuning=QUICK) as server:
         made = Project(
             tmp_path_factory.mktemp("project"),
             {

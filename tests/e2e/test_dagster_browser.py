@@ -96,6 +96,7 @@ def pages(opened: DagsterPages, request: pytest.FixtureRequest) -> Iterator[Dags
     opened.keep(request.node.name)
 
 
+@pytest.mark.proof
 def test_m93_two_labels_and_two_models_have_their_own_assets_runs_and_pause(
     dagster: Deployment, pages: DagsterPages
 ) -> None:

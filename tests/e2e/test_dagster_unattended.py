@@ -196,6 +196,7 @@ def test_jobs_of_a_killed_run_worker_complete_with_nothing_done_by_hand(
     assert dagster.wait_for_run(run.id).status == "FAILURE"
 
 
+@pytest.mark.proof
 def test_a_refused_key_fails_no_job_and_work_goes_on_when_it_is_mended(
     dagster: Deployment, provider: OpenAIServer
 ) -> None:
@@ -223,6 +224,7 @@ def test_a_refused_key_fails_no_job_and_work_goes_on_when_it_is_mended(
     assert dagster.graph.embedded() == 20
 
 
+@pytest.mark.proof
 def test_m4_m26_after_a_power_loss_all_completes_unless_recovery_is_off(
     dagster: Deployment, provider: OpenAIServer
 ) -> None:
@@ -259,6 +261,7 @@ def test_a_drain_is_one_process_so_there_is_no_step_to_kill_apart_from_it(
     dagster.wait_until_completed(5)
 
 
+@pytest.mark.proof
 def test_i15_a_drain_that_a_power_loss_left_queued_is_started_afterwards(
     dagster: Deployment,
 ) -> None:

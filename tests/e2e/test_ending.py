@@ -263,6 +263,7 @@ def test_the_dagster_of_another_project_is_not_touched(dev: Dev, tmp_path: Path)
     dev.assert_ended()
 
 
+@pytest.mark.proof
 def test_m88_ctrl_c_under_make_dev_into_tee_ends_the_real_dagster(
     dev: Dev, neo4j_server: TestServer
 ) -> None:

@@ -208,6 +208,7 @@ async def test_run_on_a_history(folder_with_history: Path) -> None:
     assert "pairs without an edge" in said["quality"]
 
 
+@pytest.mark.proof
 async def test_run_where_there_is_no_history_yet(folder: Path) -> None:
     done = {path.stem: await executed(path, folder) for path in NOTEBOOKS}
     said = {name: text(notebook) for name, notebook in done.items()}

@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from embed_pipeline.devserver.ports import free_port
 from tests.conftest import TestServer
 from tests.support.dagster_deployment import polled
@@ -73,22 +75,28 @@ def started(project: Project, name: str, *command: str, **environment: str) -> I
         process.wait(timeout=300)
 
 
+WAYS = {
+    "dg dev": ("dg", "dev", "-w", "workspace.yaml"),
+    "dagster dev": ("dagster", "dev", "-w", "workspace.yaml"),
+    "embed-pipeline dev": ("embed-pipeline", "dev"),
+}
+
+
+@pytest.mark.parametrize(
+    "names", [["dg dev"], pytest.param(list(WAYS), marks=pytest.mark.proof)], ids=["dg dev", "all"]
+)
 async def test_m142_the_environment_wins_over_env_under_every_way_to_start(
-    queue: Neo4jUnderTest, neo4j_server: TestServer, tmp_path: Path
+    queue: Neo4jUnderTest, neo4j_server: TestServer, tmp_path: Path, names: list[str]
 ) -> None:
     project = make_project(tmp_path)
     with (tmp_path / ".env").open("a") as file:
         file.writelines(f"{name}={value}\n" for name, value in IN_FILE.items())
     environment = {**neo4j_server.environment, **IN_ENVIRONMENT}
-    ways = {
-        "dg dev": [BIN / "dg", "dev", "-w", "workspace.yaml"],
-        "dagster dev": [BIN / "dagster", "dev", "-w", "workspace.yaml"],
-        "embed-pipeline dev": [BIN / "embed-pipeline", "dev"],
-    }
+    ways = {name: (str(BIN / WAYS[name][0]), *WAYS[name][1:]) for name in names}
 
     with ExitStack() as stack:
         running = {
-            name: stack.enter_context(started(project, name, *map(str, command), **environment))
+            name: stack.enter_context(started(project, name, *command, **environment))
             for name, command in ways.items()
         }
         found = {

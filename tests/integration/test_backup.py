@@ -29,7 +29,7 @@ COMPLETED = JobStatus.COMPLETED
 
 
 def server_in(home: Path) -> Neo4jServer:
-    return Neo4jServer(home, bolt_port=free_port(), memory=SMALL, java_options=QUICK)
+    return Neo4jServer(home, bolt_port=free_port(), memory=SMALL, tuning=QUICK)
 
 
 async def on(server: Neo4jServer, work: Any) -> Any:
@@ -84,6 +84,7 @@ def contents(home: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.proof
 async def test_a_restored_queue_goes_on_where_the_dump_was_made(
     half_done: tuple[Neo4jServer, list[str]], dumped: Path, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neo4jServer]:
     """A running server; a test that stops it starts it again."""
     # The name is not an easy one: APOC, Java and sh each have their own idea of spaces.
     home = tmp_path_factory.mktemp("server") / "my -- server's höme"
-    server = Neo4jServer(home, bolt_port=free_port(), memory=SMALL, java_options=QUICK)
+    server = Neo4jServer(home, bolt_port=free_port(), memory=SMALL, tuning=QUICK)
     try:
         server.start()
         server.wait_until_ready()
@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neo4jServer]:
 @pytest.fixture
 def new_server(tmp_path: Path) -> Iterator[Neo4jServer]:
     """A server that was never started."""
-    server = Neo4jServer(tmp_path / "home", bolt_port=free_port(), memory=SMALL, java_options=QUICK)
+    server = Neo4jServer(tmp_path / "home", bolt_port=free_port(), memory=SMALL, tuning=QUICK)
     yield server
     server.stop(timedelta(seconds=0))
 

@@ -42,7 +42,11 @@ PERMANENT, CRITICAL = ErrorCategory.PERMANENT, ErrorCategory.CRITICAL
 Mark = Callable[[], Awaitable[None]]
 
 UNDISTURBED: tuple[Cut, ...] = ()
-ONE_CUT = [UNDISTURBED, *((cut,) for cut in Cut)]
+IN_CI = (Cut.BEFORE, Cut.AFTER)
+ONE_CUT = [
+    UNDISTURBED,
+    *(pytest.param((cut,), marks=() if cut in IN_CI else pytest.mark.proof) for cut in Cut),
+]
 TWO_CUTS = [*((cut, cut) for cut in Cut), (Cut.BEFORE, Cut.AFTER), (Cut.AFTER, Cut.BEFORE)]
 
 

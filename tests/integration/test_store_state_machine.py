@@ -47,7 +47,7 @@ from tests.support.queue_harness import (
     assert_consistent,
 )
 
-EXAMPLES = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("EMBED_PIPELINE_EXAMPLES", "12"))
 SHRINK = [] if os.environ.get("EMBED_PIPELINE_SHRINK") == "no" else [Phase.shrink, Phase.explain]
 WEEK = timedelta(days=7)
 LIMITS = RateLimits(requests=3, interval=timedelta(seconds=30), tokens=100)

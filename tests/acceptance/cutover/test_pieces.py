@@ -159,7 +159,8 @@ async def test_m104_m105_the_index_of_the_pieces_keeps_its_name_too_whenever_it_
     await assert_found(in_pieces, 3, LONG)
 
 
-@pytest.mark.parametrize("tokens", [None, pytest.param(16, marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("tokens", [None, 16])
 async def test_r25_pieces_of_another_size_are_another_side_of_the_same_model(
     in_pieces: Deployment, tokens: int | None
 ) -> None:

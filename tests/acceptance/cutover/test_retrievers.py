@@ -17,7 +17,9 @@ from tests.support.project import ROOT
 SCRIPT = ROOT / "tests" / "clients" / "scripts" / "follow.py"
 
 
-@pytest.mark.parametrize("library", ["graphrag", "langchain"])
+@pytest.mark.parametrize(
+    "library", ["graphrag", pytest.param("langchain", marks=pytest.mark.proof)]
+)
 async def test_m131_retrievers_follow_a_cutover_and_its_rollback(
     deployment: Deployment, neo4j_server: TestServer, library: str
 ) -> None:

@@ -29,7 +29,7 @@ SHORT_PATIENCE = timedelta(seconds=1)
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[Neo4jServer]:
     """A server that a test may kill; whoever does starts it again."""
-    with temporary_server(memory=SMALL, java_options=QUICK) as server:
+    with temporary_server(memory=SMALL, tuning=QUICK) as server:
         yield server
 
 
@@ -42,6 +42,7 @@ async def queue(own_server: Neo4jServer, provider: OpenAIServer) -> AsyncIterato
         yield under_test
 
 
+@pytest.mark.proof
 async def test_a_watching_drain_outlives_a_restart_and_counts_what_happened(
     queue: DrainUnderTest, own_server: Neo4jServer
 ) -> None:

@@ -277,6 +277,7 @@ def test_no_link_makes_a_run_that_reads_a_variable(evidence: Evidence) -> None:
     assert [text for text in answers if "RunConfigValidationInvalid" not in text] == []
 
 
+@pytest.mark.proof
 def test_the_web_server_also_stops_sensors_deletes_runs_wipes_assets_and_believes_reports(
     dagster: Deployment,
 ) -> None:

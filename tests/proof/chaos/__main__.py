@@ -1,7 +1,7 @@
 """Hurts the queue in every way it claims to survive, and judges what is left.
 
-``python -m tests.proof.chaos --seeds 1,2`` runs 10,000 jobs per seed, with ``--small`` 500, and
-with ``--at-once 2`` two seeds side by side.
+``python -m tests.proof.chaos --seeds 1,2`` runs 10,000 jobs per seed, with ``--small`` 500, with
+``--part 4`` a quarter of them and of all faults, and with ``--at-once 2`` two seeds side by side.
 ``--mutant NAME`` takes a guard out first and must end with violations; ``--mutants`` tries all of
 them.
 """
@@ -20,7 +20,7 @@ from tests.proof.chaos.checker import check
 from tests.proof.chaos.figures import figures, violations
 from tests.proof.chaos.harness import run
 from tests.proof.chaos.mutants import MUTANTS
-from tests.proof.chaos.plan import FULL, SMALL
+from tests.proof.chaos.plan import FULL, SMALL, Size, part_of
 
 
 def say(line: str) -> None:
@@ -30,7 +30,7 @@ def say(line: str) -> None:
 
 def main() -> int:
     arguments = _parser().parse_args()
-    size = ["--small"] if arguments.small else []
+    size = [*(["--small"] if arguments.small else []), "--part", str(arguments.part)]
     if arguments.mutants:
         unseen = [name for name in MUTANTS if _in_own_process(*size, "--mutant", name) == 0]
         say(f"mutants that nobody noticed: {', '.join(unseen) or 'none'}")
@@ -40,7 +40,8 @@ def main() -> int:
             runs = [["--seeds", str(seed)] for seed in arguments.seeds]
             return max(pool.map(lambda run: _in_own_process(*size, *run), runs))
     [seed] = arguments.seeds
-    return 1 if _run(seed, is_small=arguments.small, mutant=arguments.mutant) else 0
+    whole = part_of(SMALL if arguments.small else FULL, arguments.part)
+    return 1 if _run(whole, seed, mutant=arguments.mutant) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", "--seed", type=_numbers, default=[1])
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--part", type=int, default=1)
     parser.add_argument("--mutant", choices=list(MUTANTS))
     parser.add_argument("--mutants", action="store_true")
     return parser
@@ -64,10 +66,10 @@ def _in_own_process(*arguments: str) -> int:
     ).returncode
 
 
-def _run(seed: int, *, is_small: bool, mutant: str | None) -> int:
+def _run(size: Size, seed: int, *, mutant: str | None) -> int:
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-seed-{seed}-"))
     say(f"seed {seed}{', mutant ' + mutant if mutant else ''}: history in {folder}")
-    ended = asyncio.run(run(SMALL if is_small else FULL, seed=seed, folder=folder, mutant=mutant))
+    ended = asyncio.run(run(size, seed=seed, folder=folder, mutant=mutant))
     found = check(ended.evidence)
     result = figures(ended.evidence, found, wall=ended.wall, provider=ended.provider)
     # At once, so that runs side by side do not mix their lines.

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -78,10 +78,11 @@ async def run(size: Size, *, seed: int, folder: Path, mutant: str | None = None)
         mutants.apply(mutant)
     storm = Storm(size, seed, log, Fleet(folder, log, mutant), Provider(random.Random(seed)))
     with ExitStack() as stack:
-        # It lives too short for the optimizing compiler to pay, and is started often.
-        quick = [*QUICK, "-XX:-UseG1GC", "-XX:+UseSerialGC"]
+        # It lives too short for the optimizing compiler to pay, and is started often; plans are
+        # made and dropped as anywhere.
+        quick = replace(QUICK, settings={})
         memory = Memory(heap="768m", pagecache="128m")
-        server = stack.enter_context(temporary_server(memory=memory, java_options=quick))
+        server = stack.enter_context(temporary_server(memory=memory, tuning=quick))
         stack.callback(_guard(server).kill)
         web = stack.enter_context(openai_server())
         web.answer_with = storm.provider.answer

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
@@ -144,6 +144,24 @@ FULL: Final = Size(
         Fault.HAND_RESET: 4,
     },
 )
+
+
+def part_of(size: Size, number: int) -> Size:
+    """Of everything the so-manyth part, and at least one."""
+
+    def share(count: int) -> int:
+        return -(-count // number)
+
+    return replace(
+        size,
+        jobs=share(size.jobs),
+        updates=share(size.updates),
+        relations=share(size.relations),
+        deletes=share(size.deletes),
+        killers=share(size.killers),
+        refused=share(size.refused),
+        faults={fault: share(count) for fault, count in size.faults.items()},
+    )
 
 
 def steps(size: Size, seed: int) -> Iterator[Step]:

@@ -30,7 +30,7 @@ def stepped_server(server_clock: SteppedClock) -> Iterator[TestServer]:
     with ExitStack() as stack:
         # Only while it starts: everything else of this session lives in the right time.
         with patch.dict(os.environ, server_clock.environment):
-            server = stack.enter_context(temporary_server(memory=SMALL, java_options=QUICK))
+            server = stack.enter_context(temporary_server(memory=SMALL, tuning=QUICK))
         yield TestServer(uri=server.uri, username=server.username, password=server.password)
 
 

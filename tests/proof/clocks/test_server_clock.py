@@ -65,6 +65,7 @@ async def test_r15_after_a_step_forward_work_is_repeated_and_applied_once(
     assert await fences(queue) == {2}
 
 
+@pytest.mark.proof
 async def test_i11_steps_back_take_no_lease_from_a_drain_that_beats(
     stepped_queue: DrainUnderTest, server_clock: SteppedClock, stepped_drains: Drains
 ) -> None:
@@ -85,7 +86,7 @@ async def test_i11_steps_back_take_no_lease_from_a_drain_that_beats(
     assert await fences(queue) == {1}
 
 
-@pytest.mark.parametrize("back", [HOUR / 2, HOUR])
+@pytest.mark.parametrize("back", [pytest.param(HOUR / 2, marks=pytest.mark.proof), HOUR])
 async def test_i10_after_a_step_back_the_jobs_of_a_dead_drain_are_done_by_another(
     stepped_queue: DrainUnderTest,
     server_clock: SteppedClock,
@@ -106,6 +107,7 @@ async def test_i10_after_a_step_back_the_jobs_of_a_dead_drain_are_done_by_anothe
     assert await fences(queue) == {2}
 
 
+@pytest.mark.proof
 async def test_m20_after_a_step_back_retries_do_not_wait_for_the_clock_to_catch_up(
     stepped_queue: DrainUnderTest, server_clock: SteppedClock, stepped_drains: Drains
 ) -> None:
@@ -123,6 +125,7 @@ async def test_m20_after_a_step_back_retries_do_not_wait_for_the_clock_to_catch_
     assert {job.attempts for job in await queue.admin.find_jobs(JobFilter())} == {2}
 
 
+@pytest.mark.proof
 async def test_m9_a_step_back_neither_closes_nor_opens_the_rate_limit(
     stepped_queue: DrainUnderTest, server_clock: SteppedClock, stepped_drains: Drains
 ) -> None:
