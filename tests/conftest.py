@@ -27,18 +27,14 @@ QUICK = Tuning(
         "-XX:+UnlockDiagnosticVMOptions",
         "-XX:-BytecodeVerificationRemote",
     ),
-    settings={
-        "internal.cypher.use_parameter_size": "false",
-        "dbms.cypher.min_replan_interval": "1h",
-    },
+    settings={"dbms.cypher.min_replan_interval": "1h"},
 )
 """A server of the tests lives too short for the optimizing compiler to pay: start and 198 tests
 took 61 s of CPU instead of 108; with the collector that has no threads of its own 52. Its start
 takes 6.1 s of CPU, and 5.0 s if the classes of its jars are not verified.
 Without that compiler Java reserves 48 MB for compiled code; half the suite fills it, and then
 queries fail with ``NoSuchMethodException: MethodHandle.linkToVirtual``.
-Three fifths of what is left is planning. A plan is kept for whatever size its parameters have, and
-while tests empty and fill the graph: 422 tests took 38 s of CPU instead of 46."""
+Three fifths of what is left is planning; so plans are kept while tests empty and fill the graph."""
 LOCK_2026 = Path(__file__).with_name("neo4j-2026.lock.toml")
 
 
