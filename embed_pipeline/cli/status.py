@@ -84,7 +84,7 @@ class Seen:
     report: CoverageReport | None
     misfits: list[Misfit]
     differs: str | None
-    """What the settings say otherwise than the alias of a cut-over."""
+    """What the settings say otherwise than the alias of a cut-over, or than the queue."""
     batches: list[Batch] = field(default_factory=list)
     server: Learnt | None = None
     """What the server was found to take, where no profile knows it."""
@@ -110,7 +110,7 @@ async def look(
     misfits = await find_misfits(queue, settings, known) if known else []
     following = await read_live(queue.database, as_set)
     batches = await queue.batches.every()
-    differs = difference(as_set, following.alias)
+    differs = difference(as_set, following.alias) or await queue.identity.refusal()
     learnt = await read_learnt(queue.database, settings.queue)
     server = learnt if learnt and learnt.server == settings.unknown_server else None
     return Seen(metrics, arrival, known, misfits, differs, batches, server)

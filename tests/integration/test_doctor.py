@@ -248,6 +248,18 @@ async def test_m139_reconcile_and_status_say_it_too(
     assert misfit.startswith("no node has the label Movies; set EMBED_ENTITY_LABEL")
 
 
+async def test_m141_status_says_that_a_deployment_with_these_settings_is_refused(
+    movies: Neo4jUnderTest, environment: pytest.MonkeyPatch
+) -> None:
+    await entities()
+    environment.setenv("EMBED_ENTITY_TEMPLATE", "{released}")
+
+    runner = CliRunner(env={"COLUMNS": "300"})
+    shown = await asyncio.to_thread(runner.invoke, app, ["status"])
+
+    assert "Settings differ queue 'films' holds vectors of" in " ".join(shown.output.split())
+
+
 async def test_reconcile_and_status_count_texts_of_which_only_neighbours_have_changed(
     queue: Neo4jUnderTest, neo4j_server: TestServer, tmp_path: Path
 ) -> None:
