@@ -21,6 +21,12 @@ SWITCHES: Final = (
     "OTEL_TRACES_EXPORTER",
 )
 """Standard variables; spans are exported where one of them is set."""
+SPOKEN: Final = {
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+}
+"""The one value of each standard variable that is understood here."""
 SERVICE: Final = "embed-pipeline"
 
 Attributes = Mapping[str, str | int]
@@ -75,6 +81,11 @@ def export_spans() -> None:
     is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if not wanted or is_disabled or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
         return
+    for name, value in SPOKEN.items():
+        if (given := os.environ.get(name, "").strip()) not in ("", value):
+            # Sent all the same, spans would be lost at a collector that cannot read them.
+            logger.warning("%s is %r, so no traces are exported: only %s is", name, given, value)
+            return
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource

@@ -46,6 +46,7 @@ def explain(
 
 
 def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
+    least = "at least " if found.has_more else ""
     yield "Entity", found.entity
     yield "Model", found.model
     yield "Vector", found.coverage.value.replace("_", " ") if found.coverage else "none"
@@ -54,15 +55,15 @@ def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "Text", found.text
         in_pieces = f" in {found.pieces:,} pieces" if found.pieces > 1 else ""
         yield "Tokens", f"{found.tokens:,}{in_pieces}"
-        more = ", …" if found.dependants > len(found.named_by) else ""
+        more = ", …" if found.has_more or found.dependants > len(found.named_by) else ""
         names = f": {', '.join(found.named_by)}{more}" if found.named_by else ""
-        yield "Named by", f"{number_of(found.dependants, 'other text')}{names}"
+        yield "Named by", f"{least}{number_of(found.dependants, 'other text')}{names}"
     if found.alone is not None:
         yield "A new text", f"{found.alone.tokens:,} tokens, {found.alone.cost}"
     if found.change is not None:
         change = found.change
         texts, tokens = number_of(change.texts, "text"), number_of(change.tokens, "token")
-        yield "A new name", f"{texts}, {tokens}, {change.cost}"
+        yield "A new name", f"{least}{texts}, {tokens}, {change.cost}"
     for job in found.jobs:
         yield "Job", job_line(job)
         for line in history_lines(job):

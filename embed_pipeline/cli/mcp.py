@@ -59,8 +59,9 @@ def server_for(settings: Settings) -> MCPServer:
     async def search_graph(question: str, limit: int = 10) -> dict[str, Any]:
         """Find the entities of the knowledge graph that are nearest to a question in meaning.
 
-        Each hit has the sentence that matches best (because), its relations in words, its text, and
-        a score: 1 is the same meaning. limit is 1 to 50.
+        Each hit has the sentence that matches best (because), its relations in words, its text (of
+        a long one the passage that was found, if it is kept, and the beginning), and a score: 1 is
+        the same meaning. limit is 1 to 50.
         """
         async with _asked(settings, for_vectors=True) as (queue, live):
             return await _search(queue, live, question, limit)
@@ -118,6 +119,8 @@ async def _search(queue: Queue, live: Settings, question: str, limit: int) -> di
             "score": round(hit.score, 3),
             "because": hit.sentence,
             "relations": relations.get(hit.uid, []),
+            # Of a long text the beginning hardly says why it was found.
+            **({} if hit.passage in (None, hit.text) else {"passage": hit.passage[:LONGEST_TEXT]}),
             "text": hit.text[:LONGEST_TEXT],
         }
         for hit in hits

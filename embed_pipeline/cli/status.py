@@ -25,6 +25,7 @@ from embed_pipeline.cli.base import (
 from embed_pipeline.cli.entities import scan
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.holds import HOW_TO_END
+from embed_pipeline.domain.lease_check import left_alone
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.words import age
 
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
 
 DIFFERENT: Final = "Settings differ"
 MISFIT: Final = "Does not fit"
+ALONE: Final = "Left alone"
 ALARMING: Final = (
     *("Paused", "Breaker", "Held", "Budget used", "Without expiry", "Recovery overdue"),
+    ALONE,
     MISFIT,
 )
 STYLES: Final = dict.fromkeys(ALARMING, "[bold red]") | {DIFFERENT: "[yellow]"}
@@ -81,7 +84,7 @@ class Seen:
     report: CoverageReport | None
     misfits: list[Misfit]
     differs: str | None
-    """What the settings say otherwise than the alias of a cut-over."""
+    """What the settings say otherwise than the alias of a cut-over, or than the queue."""
     batches: list[Batch] = field(default_factory=list)
     server: Learnt | None = None
     """What the server was found to take, where no profile knows it."""
@@ -107,7 +110,7 @@ async def look(
     misfits = await find_misfits(queue, settings, known) if known else []
     following = await read_live(queue.database, as_set)
     batches = await queue.batches.every()
-    differs = difference(as_set, following.alias)
+    differs = difference(as_set, following.alias) or await queue.identity.refusal()
     learnt = await read_learnt(queue.database, settings.queue)
     server = learnt if learnt and learnt.server == settings.unknown_server else None
     return Seen(metrics, arrival, known, misfits, differs, batches, server)
@@ -118,6 +121,8 @@ def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.queue != DEFAULT_QUEUE:
         yield "Name", settings.queue
     yield from status_rows(seen.metrics, settings.recovery_interval)
+    if alone := left_alone(seen.batches, seen.metrics.at):
+        yield ALONE, alone
     for batch in seen.batches:
         yield "Batch", batch.line(seen.metrics.at)
     if seen.server:

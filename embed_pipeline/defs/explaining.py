@@ -39,6 +39,7 @@ def explain_one(
         "pieces": found.pieces,
         "named_by": found.dependants,
         "named_by_first": ", ".join(found.named_by),
+        "named_by_more": found.has_more,
         "jobs": _jobs(found),
     }
     if found.alone is not None:

@@ -60,7 +60,8 @@ LEASES: Final = Check(
     "no_forgotten_leases",
     Subject.QUEUE,
     Severity.ERROR,
-    "No lease expired more than two recovery intervals ago: no job is stuck with a dead worker.",
+    "No lease expired more than two recovery intervals ago, and every batch is asked about: no job "
+    "is stuck with nobody.",
 )
 RECOVERIES: Final = Check(
     "recoveries_ran",

@@ -18,7 +18,7 @@ class Content(NamedTuple):
     uid: str
     text_hash: str
     present: Collection[str]
-    """The properties of the text that it has."""
+    """The parts of the text that it has."""
     is_blank: bool = False
     """There is nothing to embed."""
 
@@ -30,7 +30,7 @@ class Contents:
     read: int = 0
     """Entities whose text was read."""
     present: Mapping[str, int] = field(default_factory=dict)
-    """How many of them have each property of the text."""
+    """How many of them have each part of the text; a part that is not here was not looked for."""
     texts: Mapping[str, int] = field(default_factory=dict)
     """How many have one and the same text, by its hash: the most frequent ones.
 
@@ -64,7 +64,10 @@ class Contents:
         """Add another page."""
         return Contents(
             read=self.read + other.read,
-            present=dict(Counter(self.present) + Counter(other.present)),
+            present={
+                name: self.present.get(name, 0) + other.present.get(name, 0)
+                for name in {**self.present, **other.present}
+            },
             texts=_most_frequent(Counter(self.texts) + Counter(other.texts)),
             duplicates=self.duplicates + other.duplicates,
             duplicate_keys=(*self.duplicate_keys, *other.duplicate_keys)[:MOST_KEYS],

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.pieces import PIECE_LABEL, Pieces
-from embed_pipeline.domain.relations import RELATIONS, Relations
+from embed_pipeline.domain.relations import READ_AS, RELATIONS, Relations
 
 LONGEST_NAME: Final = 128
 ALLOWED_NAME: Final = (
@@ -132,6 +132,11 @@ class EntityShape:
     def has_relations(self) -> bool:
         """Whether the names of neighbours are in the text."""
         return self.template is not None and RELATIONS in template_names(self.template)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """All that the text is made of, under the names under which it is read."""
+        return (*self.text, READ_AS) if self.has_relations else self.text
 
     @property
     def vector_model(self) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from embed_pipeline.domain.batch import is_batch
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.job import Job, JobStatus
 from embed_pipeline.domain.judging import EntityReading
@@ -33,6 +34,8 @@ class Explanation:
     version: int | None = None
     dependants: int = 0
     """Entities whose texts name it; at most ``DEPENDANTS`` are counted."""
+    has_more: bool = False
+    """There may be more of them than were counted, and a new name may cost more."""
     named_by: tuple[str, ...] = ()
     """The keys of the first of them."""
     alone: Plan | None = None
@@ -49,9 +52,18 @@ class Explanation:
 
 
 def why_not(
-    reading: EntityReading, coverage: Coverage, *, text_hash: str, recipe: str, job: Job | None
+    reading: EntityReading,
+    coverage: Coverage,
+    *,
+    text_hash: str,
+    recipe: str,
+    job: Job | None,
+    stopped: str | None = None,
 ) -> str:
-    """Explain in a sentence the state of the vector, and what happens to it next."""
+    """Explain in a sentence the state of the vector, and what happens to it next.
+
+    ``stopped`` is why the queue gives out no jobs, if it does not.
+    """
     words = {
         Coverage.CURRENT: "its vector is that of this text",
         Coverage.EMPTY_TEXT: "there is nothing in its text to embed, so it has no vector",
@@ -73,17 +85,21 @@ def why_not(
             said = "somebody has deleted the pieces of its text"
     if coverage in (Coverage.CURRENT, Coverage.EMPTY_TEXT, Coverage.UNEMBEDDABLE):
         return said
-    return f"{said}; {_becomes(job)}"
+    return f"{said}; {_becomes(job, stopped)}"
 
 
-def _becomes(job: Job | None) -> str:
+def _becomes(job: Job | None, stopped: str | None) -> str:
     if job is None:
         return "it has no job: the next scan makes one"
     match job.status:
+        case JobStatus.PENDING if stopped:
+            return f"its job waits, as all do: {stopped}"
         case JobStatus.PENDING if job.run_after is not None:
             return f"its job waits until {job.run_after:%Y-%m-%d %H:%M:%S} UTC"
         case JobStatus.PENDING:
             return "its job waits for a drain"
+        case JobStatus.PROCESSING if is_batch(job.lock_owner):
+            return f"its job is in {job.lock_owner}, which the provider may take a day for"
         case JobStatus.PROCESSING:
             return f"its job is being worked on by {job.lock_owner}"
         case JobStatus.COMPLETED:

@@ -1,10 +1,11 @@
 """Judges a queue: one verdict per check, and what to do about it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from embed_pipeline.domain.batch import Batch
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.checks import (
     ACCOUNTED,
@@ -14,7 +15,6 @@ from embed_pipeline.domain.checks import (
     FITTING,
     HOLD,
     INDEX,
-    LEASES,
     OLDEST,
     OPEN,
     REAL,
@@ -31,6 +31,7 @@ from embed_pipeline.domain.failure_kinds import FailureKind
 from embed_pipeline.domain.figures import nothing_to_embed
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.lease_check import ONE_TICK, leases
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.models import MOCK_PREFIX
@@ -41,9 +42,8 @@ from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.spending_check import budget_left
 from embed_pipeline.domain.verdict import Verdict
+from embed_pipeline.domain.words import rounded
 
-ONE_TICK: Final = timedelta(seconds=30)
-"""Recoveries come with the ticks of a sensor, which come late on a busy machine."""
 LONG_HOLD: Final = timedelta(minutes=2)
 """A busy account is told to wait for seconds, again and again; that is no news."""
 CLEANUP_SLACK: Final = timedelta(days=1, hours=12)
@@ -77,6 +77,7 @@ class Reading:
     coverage: CoverageReport | None
     scan: ScanPace = field(default_factory=ScanPace)
     misfits: tuple[Misfit, ...] = ()
+    batches: tuple[Batch, ...] = ()
     queue: str = DEFAULT_QUEUE
     price: Price = UNKNOWN
     quality: Quality | None = None
@@ -95,30 +96,33 @@ def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
             if check.subject is Subject.QUEUE and check is not SCHEMA
         ]
     else:
-        found += _queue(reading.metrics, objectives)
+        found += _queue(reading.metrics, objectives, reading.batches)
     found += _embeddings(reading, objectives)
     found.append(follows_the_graph(reading.quality))
     found.append(Verdict(INDEX, reading.index_problem is None, reading.index_problem or "online"))
     return found
 
 
-def _queue(metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
+def _queue(
+    metrics: QueueMetrics, objectives: Objectives, batches: Sequence[Batch]
+) -> Iterator[Verdict]:
     yield _open(metrics)
     yield _hold(metrics)
     yield budget_left(metrics)
-    yield _leases(metrics, objectives.recovery_interval)
+    yield leases(metrics, objectives.recovery_interval, batches)
     yield _recoveries(metrics, objectives.recovery_interval)
     yield _accounted(metrics)
     age = metrics.oldest_pending or timedelta(0)
     yield Verdict(
         OLDEST,
         age <= objectives.oldest_pending,
-        f"the oldest job waits for {_round(age)}, {_round(objectives.oldest_pending)} are allowed",
+        f"the oldest job waits for {rounded(age)}, "
+        f"{rounded(objectives.oldest_pending)} are allowed",
         {"oldest_pending_seconds": age.total_seconds()},
     )
     yield _failed(metrics, objectives.failed_percent)
     age, allowed = metrics.oldest_ended or timedelta(0), objectives.retention + CLEANUP_SLACK
-    said = f"the oldest ended job ended {_round(age)} ago, {_round(allowed)} are allowed"
+    said = f"the oldest ended job ended {rounded(age)} ago, {rounded(allowed)} are allowed"
     if age > allowed:
         said += "; look at the runs of cleanup_expired_jobs"
     yield Verdict(RETENTION, age <= allowed, said, {"oldest_ended_days": age / timedelta(days=1)})
@@ -150,29 +154,6 @@ def _hold(metrics: QueueMetrics) -> Verdict:
     return Verdict(HOLD, is_short, f"{hold}; {HOW_TO_END}", figures)
 
 
-def _leases(metrics: QueueMetrics, interval: timedelta) -> Verdict:
-    age = metrics.oldest_expired or timedelta(0)
-    figures = {
-        "expired_leases": metrics.expired_leases,
-        "oldest_expired_seconds": age.total_seconds(),
-        "without_lock": metrics.without_lock,
-    }
-    if metrics.without_lock:
-        message = (
-            f"{metrics.without_lock} jobs are processing without an expiry; no worker writes that: "
-            "somebody changed them by hand. Cancel them with cancel_jobs, or give them a lock_until"
-        )
-        return Verdict(LEASES, passed=False, message=message, figures=figures)
-    if not interval:
-        message = f"recovery is off, {metrics.expired_leases} leases have expired"
-        return Verdict(LEASES, metrics.expired_leases == 0, message, figures)
-    is_fine = age <= 2 * interval + ONE_TICK
-    message = f"{metrics.expired_leases} expired leases, the oldest for {_round(age)}"
-    if not is_fine:
-        message += "; is the sensor stale_leases on? The job recover_stale_leases does it at once"
-    return Verdict(LEASES, is_fine, message, figures)
-
-
 def is_overdue(age: timedelta, interval: timedelta) -> bool:
     """Say whether two recoveries in a row have not happened."""
     return age > 2 * interval + ONE_TICK
@@ -190,7 +171,7 @@ def _recoveries(metrics: QueueMetrics, interval: timedelta) -> Verdict:
     return Verdict(
         RECOVERIES,
         is_fine,
-        f"the last one ran {_round(age)} ago, one is due every {_round(interval)}{advice}",
+        f"the last one ran {rounded(age)} ago, one is due every {rounded(interval)}{advice}",
         {"seconds_since_recovery": age.total_seconds()},
     )
 
@@ -237,7 +218,7 @@ def _scanned(reading: Reading, interval: timedelta) -> Verdict:
     return Verdict(
         SCANNED,
         is_fine,
-        f"{what} {_round(age)} ago, {_round(allowed)} are allowed{advice}",
+        f"{what} {rounded(age)} ago, {rounded(allowed)} are allowed{advice}",
         {"seconds_since_scan": age.total_seconds(), "scan_seconds": pace.took.total_seconds()},
     )
 
@@ -289,11 +270,3 @@ def _embeddings(reading: Reading, objectives: Objectives) -> Iterator[Verdict]:
 
 def _length(size: int) -> str:
     return "other lengths" if size == OTHER_LENGTHS else f"length {size}"
-
-
-def _round(duration: timedelta) -> str:
-    seconds = duration.total_seconds()
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

@@ -13,6 +13,7 @@ from embed_pipeline.domain.contents import MOST_KEYS
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.keys import Unfit
+from embed_pipeline.domain.relations import READ_AS
 
 FEWEST_SAME: Final = 3
 SAME_SHARE: Final = 0.25
@@ -38,6 +39,8 @@ class Names:
     labels: Mapping[str, int] = field(default_factory=dict)
     properties: Mapping[str, int] = field(default_factory=dict)
     """Those of some nodes of the label."""
+    relations: Mapping[str, int] | None = None
+    """The types of relationships; ``None`` if nobody has looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ def misfits(report: CoverageReport, shape: EntityShape, names: Names) -> list[Mi
         *_unembeddable(report, shape, names),
         *_duplicates(report, shape),
         *_missing(report, shape, names),
+        *_neighbours(report, shape, names),
         *_empty(report, shape),
         *_same(report, shape),
     ]
@@ -150,6 +154,25 @@ def _missing(report: CoverageReport, shape: EntityShape, names: Names) -> Iterat
             what = f"the property {name} is missing on {lacking} of {contents.read} nodes"
         offer = _suggestion(name, names.properties)
         yield Misfit(f"{what}, of which {variable} makes the text", f"set {variable}{offer}")
+
+
+def _neighbours(report: CoverageReport, shape: EntityShape, names: Names) -> Iterator[Misfit]:
+    if not shape.has_relations:
+        return
+    types, known = shape.relations.types, names.relations
+    unknown = [name for name in types if known is not None and name not in known]
+    if unknown:
+        yield Misfit(
+            f"no relationship has the type {' or '.join(unknown)}, for which {READ_AS} stands",
+            f"set EMBED_ENTITY_RELATIONS_TYPES{_suggestion(unknown[0], known or {})}",
+        )
+    elif report.contents.present.get(READ_AS) == 0:
+        yield Misfit(
+            f"none of {report.contents.read} {shape.label} nodes has a neighbour that {READ_AS} "
+            "could name",
+            "set EMBED_ENTITY_RELATIONS_TYPES, EMBED_ENTITY_RELATIONS_DIRECTION or "
+            f"EMBED_ENTITY_RELATIONS_NAMES{_suggestion('', known or {})}",
+        )
 
 
 def _empty(report: CoverageReport, shape: EntityShape) -> Iterator[Misfit]:

@@ -21,3 +21,12 @@ def age(length: timedelta | float) -> str:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def rounded(duration: timedelta) -> str:
+    """Format a duration in one unit, as a limit is compared with it."""
+    seconds = duration.total_seconds()
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -113,6 +113,8 @@ async def batching_of(
 ) -> Batching | None:
     """What a drain has to do with batches: nothing where none is wanted, and none is there."""
     submits = mode == "batch"
+    if submits and settings.no_batches:
+        say(f"no batches: {settings.no_batches}")
     if settings.provider is not Provider.OPENAI:
         return None
     if not submits and not await queue.batches.every():

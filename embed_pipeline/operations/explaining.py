@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.explanation import NAMED, Explanation, why_not
 from embed_pipeline.domain.job import JobFilter
 from embed_pipeline.domain.text import recipe_of
@@ -38,22 +39,28 @@ async def explain(queue: Queue, settings: Settings, entity: str) -> Explanation:
     reading = looked.reading
     job = next((job for job in jobs if job.version == reading.version), None)
     own = await plan_for_keys(queue, settings, [entity])
+    why = why_not(
+        reading,
+        looked.coverage,
+        text_hash=looked.text_hash,
+        recipe=recipe_of(shape),
+        job=job,
+        stopped=(await queue.switch.state()).closed,
+    )
+    if looked.coverage is not Coverage.CURRENT:
+        # What the scan of these settings would do next it is not allowed to do.
+        why = await queue.identity.refusal() or why
     return Explanation(
         entity,
         model,
         looked.coverage,
-        why_not(
-            reading,
-            looked.coverage,
-            text_hash=looked.text_hash,
-            recipe=recipe_of(shape),
-            job=job,
-        ),
+        why,
         text=looked.text,
         tokens=own.tokens,
         pieces=own.pieces,
         version=reading.version,
         dependants=len(looked.dependants),
+        has_more=looked.has_more,
         named_by=tuple(looked.dependants[:NAMED]),
         alone=own,
         change=await plan_for_keys(queue, settings, [entity, *looked.dependants]),

@@ -192,6 +192,7 @@ def difference(settings: Settings, alias: Alias | None) -> str | None:
         todo = "to change to it, run 'embed-pipeline cutover start'"
     return (
         f"the settings (EMBEDDING_PROVIDER, EMBEDDING_MODEL, EMBEDDING_DIMENSIONS, "
-        f"EMBED_ENTITY_TEMPLATE, EMBED_PIECES, EMBEDDING_DOCUMENT_PREFIX) say {meant}, "
+        f"EMBED_ENTITY_TEMPLATE, EMBED_ENTITY_RELATIONS_…, EMBED_PIECES, "
+        f"EMBEDDING_DOCUMENT_PREFIX) say {meant}, "
         f"live is {live.described(with_text=with_text)}; {todo}"
     )

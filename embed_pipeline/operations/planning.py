@@ -158,12 +158,10 @@ async def _without_known(
 
 
 def _plan(settings: Settings, packing: Packing, entities: int, kinds: Mapping[str, int]) -> Plan:
-    limits = replace(
-        wiring.rate_limits(settings), budget=replace(settings.budget, price=settings.planned_price)
-    )
+    price = settings.price_of(packing.texts)
+    limits = replace(wiring.rate_limits(settings), budget=replace(settings.budget, price=price))
     is_limited = settings.is_rate_limited or settings.tokens_per_minute is not None
     time = Pace(limits, is_limited).time_for(requests=packing.requests, tokens=packing.tokens)
-    price = settings.planned_price
     assumptions = [AT_MOST, NO_RETRIES]
     if settings.entity_shape.pieces:
         assumptions.insert(1, PIECES)

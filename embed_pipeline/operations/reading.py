@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from embed_pipeline.domain.batch import Batch
 from embed_pipeline.domain.failure_kinds import FailureKind, kinds_of
 from embed_pipeline.domain.health import Objectives, Reading, Verdict, examine
 from embed_pipeline.domain.job import JobStatus
@@ -35,6 +36,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
     state = await wiring.inspect_schema(driver, settings)
     metrics = coverage = refusal = quality = None
     found: list[Misfit] = []
+    batches: list[Batch] = []
     failed: list[FailureKind] = []
     scan = ScanPace()
     if state.problem is None:
@@ -42,6 +44,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         window = settings.metrics_interval
         metrics = await read_metrics(queue, settings, window=window)
         refusal = await queue.identity.refusal()
+        batches = await queue.batches.every()
         quality = await last_quality(queue, settings.model)
         if metrics.counts[JobStatus.FAILED]:
             failed = kinds_of(await queue.lookout.failed_since(start_of_day(metrics.at)))
@@ -57,6 +60,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         metrics=metrics,
         coverage=coverage,
         misfits=tuple(found),
+        batches=tuple(batches),
         scan=scan,
         price=settings.price,
         quality=quality,

@@ -270,6 +270,8 @@ def _warnings(settings: Settings) -> Iterator[str]:
             f"EMBED_JOB_RECOVERY_INTERVAL is longer than a lease: a dead worker's jobs may "
             f"wait {worst.total_seconds():.0f} seconds."
         )
+    if settings.mode == "batch" and settings.no_batches:
+        yield f"EMBEDDING_MODE is batch, but {settings.no_batches}."
     for field_name, field in Settings.model_fields.items():
         name, value = str(field.validation_alias), written(getattr(settings, field_name))
         if hint := _did_you_mean_seconds(name, value):

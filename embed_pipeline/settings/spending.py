@@ -5,6 +5,7 @@ from typing import Literal
 
 from embed_pipeline.domain.batch import HALF
 from embed_pipeline.domain.budget import Budget
+from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.prices import FREE, Price
 from embed_pipeline.domain.profiles import OWN_SERVER
 from embed_pipeline.settings.entities import EntitySettings
@@ -103,9 +104,18 @@ class SpendingSettings(EntitySettings):
         return Price(price.usd_per_million * HALF, f"half of that of {price.source}, in batches")
 
     @property
-    def planned_price(self) -> Price:
-        """The price that a large backlog would have."""
-        return self.batch_price if self.mode == "batch" else self.price
+    def no_batches(self) -> str | None:
+        """Why nothing can go through batches, whatever the mode; None where it can."""
+        if self.provider is not Provider.OPENAI:
+            return f"the provider {self.provider} has no Batch API"
+        if self.pieces == "nodes":
+            return "batches make no pieces of texts as nodes (EMBED_PIECES=nodes)"
+        return None
+
+    def price_of(self, texts: int) -> Price:
+        """The price of a backlog of so many texts: that of batches if it goes through them."""
+        is_batch = self.mode == "batch" and not self.no_batches and texts >= self.batch_least
+        return self.batch_price if is_batch else self.price
 
     @property
     def has_money_budget(self) -> bool:

@@ -24,7 +24,7 @@ from embed_pipeline.store.load import (
 )
 from embed_pipeline.store.moves import BY_QUEUE, Change, back_to_pending, ended
 from embed_pipeline.store.naming import for_shape
-from embed_pipeline.store.pieces import stage_pieces, write_pieces
+from embed_pipeline.store.pieces import for_switch, stage_pieces, write_pieces
 from embed_pipeline.store.records import Properties, is_held, settled_as
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
 
@@ -51,6 +51,7 @@ async def complete(
         for passage in row.passages:
             check_vector(passage.vector, dimensions=config.dimensions)
         await stage_pieces(database, config, row)
+    database = for_switch(database, rows)
     # Where vectors of others are to stay, each row is judged before anything is written.
     if all(row.vector is not None for row in rows) and not config.keeps_foreign:
         try:

@@ -79,6 +79,8 @@ class Database:
     clock: Clock | None = None
     timeout: timedelta = TRANSACTION_TIMEOUT
     patience: timedelta = TRANSACTION_PATIENCE
+    commit: timedelta = timedelta(0)
+    """So much longer an answer is waited for: no timeout of the server ends a commit."""
     queue: str = DEFAULT_QUEUE
     operator: Operator | None = None
     """On whose behalf the queue is changed; what a worker or a sensor does is nobody's action."""
@@ -162,7 +164,7 @@ class Database:
         while True:
             try:
                 # The driver waits for ever on a connection that is open but silent.
-                async with asyncio.timeout(2 * seconds):
+                async with asyncio.timeout(2 * seconds + self.commit.total_seconds()):
                     async with self.session() as session:
                         run = session.execute_write if write else session.execute_read
                         return await run(bounded)

@@ -26,6 +26,8 @@ class Looked(NamedTuple):
     text_hash: str
     text: str
     dependants: list[str]
+    has_more: bool
+    """More relationships than were looked at."""
 
 
 async def look_at(queue: Queue, model: str, uid: str) -> Looked | None:
@@ -43,13 +45,15 @@ async def look_at(queue: Queue, model: str, uid: str) -> Looked | None:
         entity = (await read_entities(tx, config, [uid], longest=ANY_LENGTH))[uid]
         text = render_for(config.shape)(entity.text or {})
         dependants: list[str] = []
+        has_more = False
         if config.shape.has_relations:
             statement = for_shape(cypher.DEPENDANTS, config.shape)
             for key in keys:
                 found = await fetch_one(tx, statement, key=key, most=DEPENDANTS)
                 uids = (uid_of(other) for other in found["keys"])
                 dependants += [other for other in uids if not isinstance(other, Unfit)]
-        return Looked(reading, coverage, hash_, text, dependants)
+                has_more = has_more or found["looked"] == DEPENDANTS
+        return Looked(reading, coverage, hash_, text, dependants, has_more)
 
     return await queue.database.read(work)
 

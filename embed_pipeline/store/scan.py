@@ -151,7 +151,7 @@ class Neo4jReconciler(ScanRecord):
                     Content(reading.uid, hash_, record["present"], reading.is_blank)
                     for (reading, hash_), record in zip(readings, found.records, strict=True)
                 ),
-                self.config.shape.text,
+                self.config.shape.read,
             )
             if found.unread:
                 tally.add_unfit(Unfit.DUPLICATE, found.unread, [])

@@ -56,12 +56,13 @@ class FakeScan(FakeAdminSide):
         reading, digest = self._reading(uid, entity, model), self.hash_of(entity.properties)
         coverage = classify(reading, model=model, text_hash=digest, dimensions=None)
         job = next((job for job in found if job.version == entity.version), None)
-        recipe = recipe_of(self.shape)
+        recipe, stopped = recipe_of(self.shape), self.queue_state.closed
+        why = why_not(reading, coverage, text_hash=digest, recipe=recipe, job=job, stopped=stopped)
         return Explanation(
             uid,
             model,
             coverage,
-            why_not(reading, coverage, text_hash=digest, recipe=recipe, job=job),
+            why,
             text=render_for(self.shape)(entity.properties),
             version=entity.version,
             jobs=found,

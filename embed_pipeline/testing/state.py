@@ -103,6 +103,11 @@ class FakeState:
             self.counters[name] += number
 
     async def state(self) -> QueueState:
+        return self.queue_state
+
+    @property
+    def queue_state(self) -> QueueState:
+        """Whether jobs are given out."""
         by, since = self.paused or (None, None)
         return QueueState(self.breaker, self.paused is not None, by, since)
 

@@ -121,6 +121,8 @@ class Collector:
         await self._adopt(batch, shown, now)
         batch = _updated(batch, shown, now)
         if shown.status == "failed" or batch.model != self._model:
+            if not shown.is_over:
+                await self._provider.cancel(shown.id)
             why = shown.error or f"it is of the model {batch.model}, which is not used any more"
             await self._refused(batch, why)
             tended.lines.append(f"batch {batch.id}: {why}; its jobs are given back")

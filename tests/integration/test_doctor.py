@@ -10,10 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from embed_pipeline.cli.app import app
+from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.pieces import Pieces
 from embed_pipeline.operations import doctor, support, wiring
 from embed_pipeline.operations.doctor import Finding, Mark
 from embed_pipeline.settings import load_settings
 from embed_pipeline.store.connection import connected
+from embed_pipeline.store.graph_names import read_names
 from embed_pipeline.store.search import search_entities
 from tests.conftest import TestServer
 from tests.support.project import Project
@@ -75,6 +78,9 @@ CREATE_MOVIES: Final = """
 UNWIND range(1, 12) AS n
 CREATE (movie:Movie {title: 'Movie ' + n, released: 1990 + n})
 FOREACH (_ IN CASE WHEN n <= 3 THEN [1] ELSE [] END | SET movie.tagline = 'Tagline ' + n)
+WITH collect(movie) AS movies
+WITH movies[0] AS first, movies[1] AS second
+CREATE (second)-[:SEQUEL_OF]->(first)
 """
 MOVIES: Final = {
     "EMBED_ENTITY_LABEL": "Movie",
@@ -108,10 +114,17 @@ async def entities() -> list[Finding]:
     return await findings("Entities")
 
 
-async def test_m139_settings_that_fit_the_data_get_no_warning(movies: Neo4jUnderTest) -> None:
+@pytest.mark.parametrize("text", [{}, {"EMBED_ENTITY_TEMPLATE": "{title} {relations}"}])
+async def test_m139_settings_that_fit_the_data_get_no_warning(
+    movies: Neo4jUnderTest, environment: pytest.MonkeyPatch, text: dict[str, str]
+) -> None:
+    for name, value in text.items():
+        environment.setenv(name, value)
+
     assert await entities() == [Finding("Entities", Mark.GOOD, "Movie, 12 looked at, all fit")]
 
 
+NEIGHBOURS: Final = {"EMBED_ENTITY_TEMPLATE": "{title}\n{relations}"}
 MISSES: Final = {
     "label": (
         {"EMBED_ENTITY_LABEL": "Movies"},
@@ -133,6 +146,16 @@ MISSES: Final = {
         "the property tagline is missing on 9 of 12 nodes, of which EMBED_ENTITY_TEMPLATE makes t",
         "set EMBED_ENTITY_TEMPLATE; there are ",
     ),
+    "type of relationships": (
+        NEIGHBOURS | {"EMBED_ENTITY_RELATIONS_TYPES": "SEQUEL_OF, PREQUEL_OF"},
+        "no relationship has the type PREQUEL_OF, for which {relations} stands",
+        "set EMBED_ENTITY_RELATIONS_TYPES; did you mean SEQUEL_OF? There are SEQUEL_OF (1)",
+    ),
+    "names of neighbours": (
+        NEIGHBOURS | {"EMBED_ENTITY_RELATIONS_NAMES": "nickname"},
+        "none of 12 Movie nodes has a neighbour that {relations} could name",
+        "set EMBED_ENTITY_RELATIONS_TYPES, EMBED_ENTITY_RELATIONS_DIRECTION or EMBED_ENTITY_RELA",
+    ),
 }
 
 
@@ -152,6 +175,17 @@ async def test_m139_settings_that_miss_the_data_are_a_warning_with_a_suggestion(
     assert (first.mark, first.exit_code) == (Mark.WARNING, 0)
     assert first.detail.startswith(what)
     assert first.remedy.startswith(remedy)
+
+
+async def test_m139_the_names_of_a_graph_with_pieces_are_read(movies: Neo4jUnderTest) -> None:
+    """Their label cannot be that of entities, and is one of the labels that are counted."""
+    await movies.run("MATCH (m:Movie {title: 'Movie 1'}) SET m:Chunk")
+
+    names = await read_names(
+        movies.queue.database, EntityShape(label="Movies", key="title", pieces=Pieces())
+    )
+
+    assert names.labels == {"Movie": 12, "Chunk": 1}
 
 
 async def test_m139_one_text_for_all_is_a_warning(
@@ -212,6 +246,18 @@ async def test_m139_reconcile_and_status_say_it_too(
     assert "Does not fit no node has the label Movies; set EMBED_ENTITY_LABEL" in words
     [misfit] = json.loads(read.stdout)["coverage"]["misfits"]
     assert misfit.startswith("no node has the label Movies; set EMBED_ENTITY_LABEL")
+
+
+async def test_m141_status_says_that_a_deployment_with_these_settings_is_refused(
+    movies: Neo4jUnderTest, environment: pytest.MonkeyPatch
+) -> None:
+    await entities()
+    environment.setenv("EMBED_ENTITY_TEMPLATE", "{released}")
+
+    runner = CliRunner(env={"COLUMNS": "300"})
+    shown = await asyncio.to_thread(runner.invoke, app, ["status"])
+
+    assert "Settings differ queue 'films' holds vectors of" in " ".join(shown.output.split())
 
 
 async def test_reconcile_and_status_count_texts_of_which_only_neighbours_have_changed(

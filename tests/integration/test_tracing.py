@@ -117,6 +117,23 @@ async def test_m129_no_text_and_no_key_is_in_what_is_exported(traced: Traced) ->
     assert not any(span.events for span in traced.received.spans)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_TRACES_EXPORTER", "console")],
+)
+async def test_m129_what_cannot_be_spoken_is_said_and_not_exported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
+    monkeypatch.setenv(name, value)
+    before = tracing.trace.get_tracer_provider()
+
+    tracing.export_spans()
+
+    assert tracing.trace.get_tracer_provider() is before
+    assert f"{name} is '{value}', so no traces are exported" in caplog.text
+
+
 async def test_m129_without_the_variables_nothing_is_exported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

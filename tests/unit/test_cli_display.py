@@ -5,13 +5,14 @@ import io
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from embed_pipeline.cli import base as cli_base, drain_display
+from embed_pipeline.cli import base as cli_base, drain_display, mcp
 from embed_pipeline.cli.app import app
 from embed_pipeline.cli.base import as_plain, confirm, duration, safe
 from embed_pipeline.cli.drain import report_rows
@@ -23,7 +24,7 @@ from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics, QueueState
 from embed_pipeline.domain.prices import Price
-from embed_pipeline.domain.results import FailureOutcome
+from embed_pipeline.domain.results import FailureOutcome, Hit
 from embed_pipeline.domain.words import age
 from embed_pipeline.worker.report import DrainReport, Ending
 
@@ -384,3 +385,27 @@ def test_the_operator_is_the_user_of_the_process_not_what_a_variable_says(
     monkeypatch.setattr("os.getuid", lambda: number)
 
     assert str(cli_base.operator()) == f"{name} on the command line"
+
+
+async def test_an_agent_gets_the_passage_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pieces are nodes; a short text is its own piece, and is not told twice."""
+    hits = [
+        Hit("long", None, 0.9, "x" * 9_000 + "found", "found", passage="it is found here"),
+        Hit("short", None, 0.8, "found", "found", passage="found"),
+        Hit("mean", None, 0.7, "found", "found"),
+    ]
+
+    async def search_for(*_: object, **__: object) -> list[Hit]:
+        return hits
+
+    async def relations_of(*_: object) -> dict[str, list[str]]:
+        return {}
+
+    monkeypatch.setattr("embed_pipeline.operations.search.search_for", search_for)
+    monkeypatch.setattr("embed_pipeline.store.explain.relations_of", relations_of)
+    nothing: Any = None
+
+    found = (await mcp._search(nothing, nothing, "question", 10))["hits"]
+
+    assert [hit.get("passage") for hit in found] == ["it is found here", None, None]
+    assert found[0]["text"] == "x" * 2_000

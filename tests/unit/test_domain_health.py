@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from embed_pipeline.domain.batch import Batch, BatchStatus
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.budget import BudgetUse, Period, Unit
 from embed_pipeline.domain.checks import CHECKS, Severity, Subject
@@ -19,7 +20,6 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.health import (
     CLEANUP_SLACK,
     LONG_HOLD,
-    ONE_TICK,
     Objectives,
     Reading,
     Verdict,
@@ -27,6 +27,7 @@ from embed_pipeline.domain.health import (
 )
 from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.lease_check import LEFT_ALONE, ONE_TICK
 from embed_pipeline.domain.metrics import COUNTERS, QueueMetrics, QueueState
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.pacing import ScanPace
@@ -102,6 +103,11 @@ def graded(value: float) -> Reading:
     )
 
 
+def in_a_batch(ago: timedelta, status: BatchStatus = BatchStatus.SUBMITTED) -> Reading:
+    batch = Batch("7", "m", status, NOW - 2 * DAY, jobs=20, polled_at=NOW - ago)
+    return replace(READING, batches=(batch,))
+
+
 def ended(completed: int, failed: int) -> Reading:
     counts = {JobStatus.COMPLETED: completed, JobStatus.FAILED: failed}
     return queue(counts={**METRICS.counts, **counts})
@@ -162,6 +168,12 @@ def test_a_fresh_and_empty_queue_passes_everything() -> None:
             queue(expired_leases=1, oldest_expired=RECOVERY_BOUND + BIT),
         ),
         ("no_forgotten_leases", READING, queue(without_lock=1)),
+        ("no_forgotten_leases", in_a_batch(LEFT_ALONE), in_a_batch(LEFT_ALONE + BIT)),
+        (
+            "no_forgotten_leases",
+            in_a_batch(DAY, status=BatchStatus.ABANDONED),
+            in_a_batch(DAY, status=BatchStatus.CREATING),
+        ),
         (
             "recoveries_ran",
             queue(last_recovery=NOW - RECOVERY_BOUND),

@@ -393,6 +393,33 @@ def test_a_key_that_nobody_uses_is_a_warning(monkeypatch: pytest.MonkeyPatch) ->
     assert warning.startswith("OPENAI_API_KEY is set but not used: EMBEDDING_PROVIDER is 'local'")
 
 
+@pytest.mark.parametrize(
+    ("more", "usd", "warning"),
+    [
+        ({}, 5.0, None),
+        ({"EMBEDDING_BATCH_LEAST": "101"}, 10.0, None),
+        ({"EMBED_PIECES": "nodes"}, 10.0, "EMBEDDING_MODE is batch, but batches make no pieces"),
+        ({"EMBEDDING_PROVIDER": "local"}, 10.0, "EMBEDDING_MODE is batch, but the provider local"),
+        ({"EMBEDDING_MODE": "sync", "EMBED_PIECES": "nodes"}, 10.0, None),
+    ],
+    ids=["batch", "few", "pieces", "local", "sync"],
+)
+def test_only_what_goes_through_batches_costs_half(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, str], usd: float, warning: str | None
+) -> None:
+    own = {
+        "EMBEDDING_PROVIDER": "openai",
+        "OPENAI_API_KEY": "k",
+        "EMBEDDING_MODE": "batch",
+        "EMBEDDING_BATCH_LEAST": "100",
+    }
+    settings = load(monkeypatch, **own | {"EMBEDDING_PRICE_USD_PER_MILLION": "10"} | more)
+
+    assert settings.price_of(100).usd_per_million == usd
+    said = [text for text in warnings(settings) if text.startswith("EMBEDDING_MODE")]
+    assert [text.startswith(warning or "") for text in said] == [True] * bool(warning)
+
+
 def test_the_retention_may_differ_by_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS_FAILED", "30")

@@ -7,10 +7,12 @@ MATCH (entity:%label% {%key%: $key}) USING INDEX entity:%label%(%key%)
 WHERE %current_entity%
 MATCH (entity)%dependants%(other:%label%)
 WITH relation, other LIMIT $most
-WHERE relation.%valid_to% IS NULL AND %current_other% AND other.%key% <> $key
-RETURN collect(DISTINCT other.%key%) AS keys
+RETURN count(*) AS looked,
+  collect(DISTINCT CASE WHEN relation.%valid_to% IS NULL AND %current_other% AND other.%key% <> $key
+    THEN other.%key% END) AS keys
 """
 """The current entities in whose texts the name of this one may stand; bounded, as a hub has many.
+``looked`` says whether that was all.
 """
 
 RELATIONS: Final[LiteralString] = """

@@ -1,4 +1,4 @@
-"""The statements that ask a graph what it calls its labels and properties."""
+"""The statements that ask a graph what it calls its labels, properties and relationships."""
 
 from typing import Final, LiteralString
 
@@ -19,3 +19,13 @@ UNWIND keys(entity) AS name
 RETURN name, count(*) AS nodes ORDER BY nodes DESC, name LIMIT 100
 """
 """The properties of a thousand nodes of the label; reads no values."""
+
+TYPES: Final[LiteralString] = """
+CALL db.relationshipTypes() YIELD relationshipType AS type
+WHERE NOT type IN ['FROM_DOCUMENT', 'NEXT_CHUNK']
+RETURN type ORDER BY type
+"""
+"""The types of relationships, without those of pieces."""
+
+COUNT_TYPE: Final[LiteralString] = "MATCH ()%dependants%() RETURN count(relation) AS relations"
+"""One hit of the count store, for a shape that names one type and one direction."""

@@ -407,6 +407,21 @@ async def test_m127_an_expired_batch_gives_the_rest_back_with_its_attempt(
     assert api.charged == JOBS
 
 
+async def test_m127_a_batch_of_a_former_model_is_cancelled_and_its_jobs_are_given_back(
+    queue: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    await queue.given(JOBS)
+    api.is_done = False
+    await batching.submit()
+
+    await queue.run("MATCH (b:EmbedBatch) SET b.model = 'former'")
+    done = await batching.tend()
+
+    assert "is of the model former, which is not used any more" in done.lines[0]
+    assert [batch["status"] for batch in api.batches.values()] == ["cancelled"]
+    assert (await queue.counted(), await queue.attempts()) == ({"pending": JOBS}, {0: JOBS})
+
+
 async def test_m127_refused_lines_fail_their_own_jobs_and_tell_no_text(
     queue: DrainUnderTest, batching: Batching, api: BatchServer
 ) -> None:

@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, LiteralString, TypeVar
 
 import pytest
@@ -16,7 +17,8 @@ from embed_pipeline.domain.text import recipe_of, render_for, text_hash
 from embed_pipeline.domain.vector import mean_of, vector_of
 from embed_pipeline.embedding.tokens import prepare_in_pieces
 from embed_pipeline.operations.scan import Scan
-from embed_pipeline.store import pieces as store_pieces
+from embed_pipeline.store import complete as store_complete, pieces as store_pieces
+from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.search import search_entities
@@ -312,3 +314,29 @@ async def test_m122_what_a_dead_worker_staged_is_found_by_nobody_and_removed(
     await Scan.begin(queue.queue.reconciler(MODEL)).go_on()
 
     assert await staged(queue) == []
+
+
+async def test_m122_a_switch_of_many_pieces_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commit may take a minute: asked for again before, it waits for its own locks."""
+    waited: list[timedelta] = []
+
+    async def nothing(*_: object) -> None: ...
+
+    async def completed(
+        database: Database, _: object, rows: Sequence[Completion]
+    ) -> list[CompletionOutcome]:
+        waited.append(database.commit)
+        return [CompletionOutcome.COMPLETED] * len(rows)
+
+    monkeypatch.setattr(store_complete, "stage_pieces", nothing)
+    monkeypatch.setattr(store_complete, "_complete_all", completed)
+    monkeypatch.setattr(store_pieces, "PIECES_PER_WRITE", 5)
+    lease = Lease("id", "ada", MODEL, 1, "w", 1)
+    unused: Any = None
+
+    for paragraphs in (PARAGRAPHS[:1], PARAGRAPHS):
+        await store_complete.complete(
+            Database(unused), QueueConfig(shape=SHAPE), [completion(lease, paragraphs)]
+        )
+
+    assert waited == [timedelta(0), store_pieces.LONG_COMMIT]

@@ -1,6 +1,7 @@
 """Neighbours in the text: what is read of them, and what a change of them costs."""
 
 import random
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,7 @@ import pytest
 from embed_pipeline.cli.explain import history_lines
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
+from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.pieces import Pieces
 from embed_pipeline.domain.relations import Relations
@@ -20,8 +22,10 @@ from embed_pipeline.operations.explaining import explain
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.cypher.entity import READ_ENTITIES
+from embed_pipeline.store.identity import Neo4jIdentity
 from embed_pipeline.store.load import ANY_LENGTH, read_entities
 from embed_pipeline.store.naming import for_shape
+from embed_pipeline.store.queue import open_queue
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.queue_harness import DIMENSIONS, MODEL, assert_consistent, pages_of
 
@@ -362,6 +366,57 @@ async def test_m118_explain_says_why_an_entity_is_not_found(
     found = await explain(related.queue, settings_of(related), "Ada")
     assert why in found.why
     assert not found.is_found
+
+
+async def test_m118_explain_says_what_keeps_a_job(related: DrainUnderTest) -> None:
+    await related.run(ADA)
+    await scanned(related)
+
+    async def why() -> str:
+        return (await explain(related.queue, settings_of(related), "Ada")).why
+
+    await related.switch.pause(by="somebody")
+    paused = await why()
+    await related.switch.resume()
+    await related.switch.open_breaker("the key is refused")
+    broken = await why()
+    await related.switch.resume(close_breaker=True)
+    waiting = await why()
+    await related.jobs.lease(owner="batch/7", model=MODEL, limit=3, duration=MINUTES)
+    sent = await why()
+
+    assert re.search(r"; its job waits, as all do: the queue is paused since .* by some", paused)
+    assert broken.endswith("; its job waits, as all do: breaker open: the key is refused")
+    assert waiting.endswith("; its job waits for a drain")
+    assert sent.endswith("; its job is in batch/7, which the provider may take a day for")
+
+
+async def test_m118_settings_that_are_not_those_of_the_queue_promise_no_next_scan(
+    related: DrainUnderTest,
+) -> None:
+    own, other = (Identity("openai", MODEL, DIMENSIONS, recipe) for recipe in ("a", "b"))
+    await Neo4jIdentity(related.queue.database, replace(related.config, identity=own)).change()
+    await related.run(ADA)
+    config = replace(related.config, identity=other)
+
+    queue = open_queue(related.driver, database=related.database, config=config)
+    found = await explain(queue, settings_of(related), "Ada")
+
+    assert found.coverage is Coverage.MISSING
+    assert found.why.startswith("queue 'default' holds vectors of openai")
+
+
+async def test_m118_what_is_bounded_is_said_to_be(
+    related: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await related.run(ADA)
+    whole = await explain(related.queue, settings_of(related), "Engine")
+
+    monkeypatch.setattr("embed_pipeline.store.explain.DEPENDANTS", 1)
+    first = await explain(related.queue, settings_of(related), "Engine")
+
+    assert (whole.dependants, whole.has_more) == (2, False)
+    assert (first.dependants, first.has_more) == (1, True)
 
 
 EDITS: Final[tuple[LiteralString, ...]] = (
