@@ -41,6 +41,7 @@ from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.spending_check import budget_left
 from embed_pipeline.domain.verdict import Verdict
+from embed_pipeline.domain.words import span
 
 ONE_TICK: Final = timedelta(seconds=30)
 """Recoveries come with the ticks of a sensor, which come late on a busy machine."""
@@ -113,12 +114,12 @@ def _queue(metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
     yield Verdict(
         OLDEST,
         age <= objectives.oldest_pending,
-        f"the oldest job waits for {_round(age)}, {_round(objectives.oldest_pending)} are allowed",
+        f"the oldest job waits for {span(age)}, {span(objectives.oldest_pending)} are allowed",
         {"oldest_pending_seconds": age.total_seconds()},
     )
     yield _failed(metrics, objectives.failed_percent)
     age, allowed = metrics.oldest_ended or timedelta(0), objectives.retention + CLEANUP_SLACK
-    said = f"the oldest ended job ended {_round(age)} ago, {_round(allowed)} are allowed"
+    said = f"the oldest ended job ended {span(age)} ago, {span(allowed)} are allowed"
     if age > allowed:
         said += "; look at the runs of cleanup_expired_jobs"
     yield Verdict(RETENTION, age <= allowed, said, {"oldest_ended_days": age / timedelta(days=1)})
@@ -167,7 +168,7 @@ def _leases(metrics: QueueMetrics, interval: timedelta) -> Verdict:
         message = f"recovery is off, {metrics.expired_leases} leases have expired"
         return Verdict(LEASES, metrics.expired_leases == 0, message, figures)
     is_fine = age <= 2 * interval + ONE_TICK
-    message = f"{metrics.expired_leases} expired leases, the oldest for {_round(age)}"
+    message = f"{metrics.expired_leases} expired leases, the oldest for {span(age)}"
     if not is_fine:
         message += "; is the sensor stale_leases on? The job recover_stale_leases does it at once"
     return Verdict(LEASES, is_fine, message, figures)
@@ -190,7 +191,7 @@ def _recoveries(metrics: QueueMetrics, interval: timedelta) -> Verdict:
     return Verdict(
         RECOVERIES,
         is_fine,
-        f"the last one ran {_round(age)} ago, one is due every {_round(interval)}{advice}",
+        f"the last one ran {span(age)} ago, one is due every {span(interval)}{advice}",
         {"seconds_since_recovery": age.total_seconds()},
     )
 
@@ -237,7 +238,7 @@ def _scanned(reading: Reading, interval: timedelta) -> Verdict:
     return Verdict(
         SCANNED,
         is_fine,
-        f"{what} {_round(age)} ago, {_round(allowed)} are allowed{advice}",
+        f"{what} {span(age)} ago, {span(allowed)} are allowed{advice}",
         {"seconds_since_scan": age.total_seconds(), "scan_seconds": pace.took.total_seconds()},
     )
 
@@ -289,11 +290,3 @@ def _embeddings(reading: Reading, objectives: Objectives) -> Iterator[Verdict]:
 
 def _length(size: int) -> str:
     return "other lengths" if size == OTHER_LENGTHS else f"length {size}"
-
-
-def _round(duration: timedelta) -> str:
-    seconds = duration.total_seconds()
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

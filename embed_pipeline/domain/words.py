@@ -8,10 +8,10 @@ def number_of(count: float, noun: str = "job") -> str:
     return f"{count:,.0f} {noun}" if round(count) == 1 else f"{count:,.0f} {noun}s"
 
 
-def age(length: timedelta | float) -> str:
+def span(length: timedelta | float) -> str:
     """Format a duration in at most two units."""
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
-    if seconds < 60:
+    if seconds < 60 or 60 < seconds < 120:
         return f"{max(0.0, seconds):.0f} s"
     minutes = round(seconds / 60)
     if minutes < 60:
