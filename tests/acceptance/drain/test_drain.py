@@ -356,7 +356,9 @@ async def test_m20_a_retry_that_is_due_still_waits_for_a_token(queue: DrainUnder
 
     report = await queue.drained(max_time=120 * SECOND)
 
-    assert (report.leased, report.released, report.requests) == (1, 1, 0)
+    # A lease under way when the pause begins may take it once more.
+    assert report.leased == report.released >= 1
+    assert report.requests == 0
     assert len(queue.provider.requests) == 2
     waiting = await queue.job("e0")
     assert (due.attempts, waiting.attempts) == (1, 1)
