@@ -24,7 +24,7 @@ from rich.table import Table
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.errors import EmbedPipelineError
 from embed_pipeline.domain.redact import printable
-from embed_pipeline.domain.words import age
+from embed_pipeline.domain.words import span
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.rate_window import Grant
@@ -177,7 +177,7 @@ def say_waiting(grant: Grant) -> None:
     from embed_pipeline.domain.holds import HOW_TO_END
 
     why = f": {safe(grant.hold)}; {HOW_TO_END}" if grant.hold else ""
-    complaints.print(f"▸ Waiting {age(grant.wait)} for the rate limit{why}", soft_wrap=True)
+    complaints.print(f"▸ Waiting {span(grant.wait)} for the rate limit{why}", soft_wrap=True)
 
 
 def table(*headers: str) -> Table:

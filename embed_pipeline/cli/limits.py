@@ -21,7 +21,7 @@ from embed_pipeline.cli.base import (
 )
 from embed_pipeline.cli.jobs_change import Preview
 from embed_pipeline.domain.holds import HOW_TO_END
-from embed_pipeline.domain.words import age
+from embed_pipeline.domain.words import span
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.holds import Hold
@@ -55,12 +55,12 @@ def limit_rows(state: LimiterState) -> Iterator[tuple[str, str]]:
     yield "Name", state.name
     yield "Allowed", str(state.limits)
     yield "Used", f"{state.requests} requests, {state.tokens} tokens"
-    when = f"in {age(state.wait)}, at {at(state.at + state.wait)}" if state.wait else "now"
+    when = f"in {span(state.wait)}, at {at(state.at + state.wait)}" if state.wait else "now"
     yield "Next request", when
     for use in state.budget:
         yield "Budget used" if use.is_spent else "Budget", str(use)
     if (hold := state.hold) is not None:
-        yield "Held", f"for {age(hold.until - state.at)}: {hold}; {HOW_TO_END}"
+        yield "Held", f"for {span(hold.until - state.at)}: {hold}; {HOW_TO_END}"
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from embed_pipeline.cli.base import AsJson, as_plain, at, print_json, safe, show, table, with_queue
-from embed_pipeline.domain.words import age
+from embed_pipeline.domain.words import span
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.plan import Plan, Planned
@@ -60,7 +60,7 @@ def plan_rows(made: Plan, before: Planned | None) -> Iterator[tuple[str, str]]:
     yield "To be embedded", f"{made.texts:,} texts{in_pieces}, {made.tokens:,} tokens"
     yield "Requests", f"{made.requests:,}"
     yield "Cost", made.cost
-    yield "Time", "nothing limits it" if made.time is None else f"at least {age(made.time)}"
+    yield "Time", "nothing limits it" if made.time is None else f"at least {span(made.time)}"
     if before is not None:
         charged = f"{before.charged_tokens:,} charged since ({before.percent:.1f} %)"
         yield "Last plan", f"{at(before.at)}: {before.tokens:,} tokens planned, {charged}"

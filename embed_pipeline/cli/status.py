@@ -27,7 +27,7 @@ from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.lease_check import left_alone
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
-from embed_pipeline.domain.words import age
+from embed_pipeline.domain.words import span
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.batch import Batch
@@ -133,7 +133,7 @@ def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
     if seen.report is not None:
         yield "Coverage", coverage_line(seen.report, seen.metrics.at)
         if changed := seen.report.neighbours_changed:
-            wait = age(settings.relations_delay)
+            wait = span(settings.relations_delay)
             yield "Neighbours", f"changed of {changed} entities, nothing else; they wait {wait}"
     for misfit in seen.misfits:
         yield MISFIT, str(misfit)
@@ -174,7 +174,7 @@ def coverage_line(report: CoverageReport, now: datetime) -> str:
     from embed_pipeline.domain.coverage import Coverage
     from embed_pipeline.domain.figures import nothing_to_embed
 
-    known = "" if report.at is None else f", {age(now - report.at)} ago"
+    known = "" if report.at is None else f", {span(now - report.at)} ago"
     if report.embeddable == 0:
         return f"{nothing_to_embed(report)}{known}"
     if report.at is None:
@@ -207,14 +207,14 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
     elif not state.is_paused:
         yield "Queue", "open"
     if metrics.hold is not None:
-        yield "Held", f"for {age(metrics.hold_left)}: {metrics.hold}; {HOW_TO_END}"
+        yield "Held", f"for {span(metrics.hold_left)}: {metrics.hold}; {HOW_TO_END}"
     for use in metrics.budget:
         yield "Budget used" if use.is_spent else "Budget", str(use)
     for job_status, count in metrics.counts.items():
         yield job_status.capitalize(), f"{count}{_details(metrics, job_status)}"
     oldest = metrics.oldest_pending
-    yield "Oldest waiting", "–" if oldest is None else age(oldest)
-    expired = f", the oldest for {age(metrics.oldest_expired)}" if metrics.oldest_expired else ""
+    yield "Oldest waiting", "–" if oldest is None else span(oldest)
+    expired = f", the oldest for {span(metrics.oldest_expired)}" if metrics.oldest_expired else ""
     yield "Expired leases", f"{metrics.expired_leases}{expired}"
     if metrics.without_lock:
         yield "Without expiry", f"{metrics.without_lock} processing jobs; no worker left them so"
@@ -227,7 +227,7 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
     rate = f"{metrics.throughput_per_minute:.1f} per minute"
     ended = f"{metrics.failed_in_window} failed, {metrics.cancelled_in_window} cancelled"
     yield (
-        f"Last {age(metrics.window)}",
+        f"Last {span(metrics.window)}",
         f"{metrics.completed_in_window} completed ({rate}), {ended}",
     )
     if eta := metrics.outlook:
@@ -241,7 +241,7 @@ def _recovery(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[str,
     if metrics.last_recovery is None or not interval:
         return
     elapsed = max(timedelta(0), metrics.at - metrics.last_recovery)
-    last = f"{age(elapsed)} ago"
+    last = f"{span(elapsed)} ago"
     if is_overdue(elapsed, interval):
         yield "Recovery overdue", f"the last one was {last}; is the Dagster daemon running?"
     else:
@@ -272,10 +272,10 @@ def breaker_in_words(breaker: Breaker, now: datetime) -> str:
     elif breaker.probe_at is None or breaker.probe_at <= now:
         probe = "the next drain tries one job"
     else:
-        probe = f"one job may be tried in {age(breaker.probe_at - now)}"
+        probe = f"one job may be tried in {span(breaker.probe_at - now)}"
     word = breaker.status.replace("_", "-")
     return f"{word} {_since(breaker.since, now)}: {breaker.reason}; {probe}"
 
 
 def _since(moment: datetime | None, now: datetime) -> str:
-    return f"since {at(moment)} ({age(now - moment)})" if moment else ""
+    return f"since {at(moment)} ({span(now - moment)})" if moment else ""

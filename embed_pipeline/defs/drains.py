@@ -15,6 +15,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import DRAIN_TAG, MAX_RUNTIME_TAG, SLACK, mark_worker
 from embed_pipeline.domain.queue_name import QUEUE_NAME
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
 from embed_pipeline.worker.options import MOST_PER_LEASE, DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending
 from embed_pipeline.worker.stopping import stopped_by_signals
@@ -105,7 +106,7 @@ def drain(
     """Lease, embed and complete jobs until nothing is left or the budget is used."""
     longest = timedelta(minutes=config.max_minutes) + SLACK
     mark_worker(context.instance, context.run_id, longest=longest)
-    report, metadata = asyncio.run(_drain(context, config, neo4j))
+    report, metadata = finish(_drain(context, config, neo4j))
     if report.fault:
         raise dg.Failure(report.fault, metadata=metadata)
     context.add_output_metadata(metadata)

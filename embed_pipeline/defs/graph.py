@@ -20,6 +20,7 @@ from embed_pipeline.domain.health import Reading
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
@@ -87,7 +88,7 @@ def graph_assets(
         """
         run_id, tags = context.run.run_id, site.tags(neo4j.settings)
         mark_worker(context.instance, run_id, longest=LONGEST + SLACK, tags=tags)
-        report, metadata = asyncio.run(_make(context, neo4j))
+        report, metadata = finish(_make(context, neo4j))
         if report.fault:
             raise dg.Failure(report.fault, metadata=metadata)
         if report.ending is Ending.STOPPED:

@@ -1,6 +1,5 @@
 """What ops and sensors share. No field of it can be set from a run config."""
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from embed_pipeline.defs.site import Site
 from embed_pipeline.domain.audit import Operator
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
 from embed_pipeline.operations.following import fresh_settings, live_settings
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import Connection, Driver, connected, open_driver
@@ -55,7 +55,7 @@ class Neo4jResource:
     def run(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
         """Do ``work`` with a driver and the settings of the live side.
 
-        The one bridge from Dagster's sync world. One driver per call; see ``open_driver``.
+        One driver per call; see ``open_driver``.
         """
 
         async def follow(driver: Driver, settings: Settings) -> Result:
@@ -71,7 +71,7 @@ class Neo4jResource:
             async with connected(wiring.connection(settings), self.open_driver) as driver:
                 return await work(driver, settings)
 
-        return asyncio.run(main())
+        return finish(main())
 
     def with_queue(
         self,

@@ -10,6 +10,7 @@ import dagster as dg
 
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
 from embed_pipeline.operations.following import fresh_settings
 from embed_pipeline.store.connection import connected
 from embed_pipeline.store.queue import Queue
@@ -36,7 +37,7 @@ def watch_for_jobs(
         return
     # What is wrong is said by the look that follows, for each embedding.
     with suppress(Exception):
-        asyncio.run(asyncio.wait_for(_watch(neo4j, pause), LONGEST.total_seconds()))
+        finish(asyncio.wait_for(_watch(neo4j, pause), LONGEST.total_seconds()))
 
 
 def _stands_by(neo4j: Neo4jResource) -> bool:

@@ -22,7 +22,7 @@ from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.errors import EmbeddingError
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.vector import Vector
-from embed_pipeline.domain.words import age
+from embed_pipeline.domain.words import span
 
 OWNER: Final = "batch"
 """What the owner of a batch's leases begins with, where that of others has a run."""
@@ -109,7 +109,7 @@ class Batch:
             )
         if self.status is not BatchStatus.SUBMITTED:
             return f"batch {self.id} with {jobs} is {self.status}"
-        left = "" if self.expires_at is None else f", expires in {age(self.expires_at - now)}"
+        left = "" if self.expires_at is None else f", expires in {span(self.expires_at - now)}"
         state = (self.provider_status or "submitted").replace("_", " ")
         return f"batch {self.id} with {jobs} is {state}: {self.done} done{left}"
 

@@ -24,6 +24,7 @@ from embed_pipeline.domain.figures import nothing_to_embed
 from embed_pipeline.domain.identity import Identity
 from embed_pipeline.domain.models import MOCK_PREFIX, Provider
 from embed_pipeline.domain.quality import FEWEST, FLOOR, Quality
+from embed_pipeline.domain.words import span
 
 LEAST_COVERAGE: Final = 99.9
 """Percent of the embeddable entities that the candidate must have embedded."""
@@ -253,8 +254,8 @@ def why_not_to_finish(
     was = "read" if use is last_read else "live"
     instead = alias.live.index if use.name == own else f"of the pieces of {alias.live}"
     return (
-        f"index {use.name} was {was} {_ago(now - use.at)} ago; nobody must have searched it for "
-        f"{_ago(grace)} (--grace), or a client still does: point it to the live index "
+        f"index {use.name} was {was} {span(now - use.at)} ago; nobody must have searched it for "
+        f"{span(grace)} (--grace), or a client still does: point it to the live index "
         f"{instead}, or drop it all the same with --force"
     )
 
@@ -272,8 +273,3 @@ def queue_for(alias: str, identity: Identity) -> str:
 
 def _digest(value: object, length: int) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:length]
-
-
-def _ago(length: timedelta) -> str:
-    seconds = max(0, round(length.total_seconds()))
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

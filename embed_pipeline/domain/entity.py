@@ -160,7 +160,7 @@ class EntityShape:
 
     @property
     def vector_print(self) -> str:
-        """Property with the fingerprint of our vector; one that was replaced does not fit it."""
+        """Property with the print of our vector; one that was replaced does not fit it."""
         return f"{self.vector}_print"
 
     @property

@@ -42,7 +42,7 @@ from embed_pipeline.domain.quality_check import follows_the_graph
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.spending_check import budget_left
 from embed_pipeline.domain.verdict import Verdict
-from embed_pipeline.domain.words import rounded
+from embed_pipeline.domain.words import span
 
 LONG_HOLD: Final = timedelta(minutes=2)
 """A busy account is told to wait for seconds, again and again; that is no news."""
@@ -116,13 +116,12 @@ def _queue(
     yield Verdict(
         OLDEST,
         age <= objectives.oldest_pending,
-        f"the oldest job waits for {rounded(age)}, "
-        f"{rounded(objectives.oldest_pending)} are allowed",
+        f"the oldest job waits for {span(age)}, {span(objectives.oldest_pending)} are allowed",
         {"oldest_pending_seconds": age.total_seconds()},
     )
     yield _failed(metrics, objectives.failed_percent)
     age, allowed = metrics.oldest_ended or timedelta(0), objectives.retention + CLEANUP_SLACK
-    said = f"the oldest ended job ended {rounded(age)} ago, {rounded(allowed)} are allowed"
+    said = f"the oldest ended job ended {span(age)} ago, {span(allowed)} are allowed"
     if age > allowed:
         said += "; look at the runs of cleanup_expired_jobs"
     yield Verdict(RETENTION, age <= allowed, said, {"oldest_ended_days": age / timedelta(days=1)})
@@ -171,7 +170,7 @@ def _recoveries(metrics: QueueMetrics, interval: timedelta) -> Verdict:
     return Verdict(
         RECOVERIES,
         is_fine,
-        f"the last one ran {rounded(age)} ago, one is due every {rounded(interval)}{advice}",
+        f"the last one ran {span(age)} ago, one is due every {span(interval)}{advice}",
         {"seconds_since_recovery": age.total_seconds()},
     )
 
@@ -218,7 +217,7 @@ def _scanned(reading: Reading, interval: timedelta) -> Verdict:
     return Verdict(
         SCANNED,
         is_fine,
-        f"{what} {rounded(age)} ago, {rounded(allowed)} are allowed{advice}",
+        f"{what} {span(age)} ago, {span(allowed)} are allowed{advice}",
         {"seconds_since_scan": age.total_seconds(), "scan_seconds": pace.took.total_seconds()},
     )
 

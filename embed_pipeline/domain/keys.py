@@ -3,7 +3,7 @@
 JavaScript knows no whole numbers: ``version: 1`` arrives as 1.0, and so does a key. To Neo4j a job
 with version 1.0 would be another one than that with version 1, so both are made one type here: a
 job's ``entity_uid`` is text, its ``version`` a whole number.
-``store.cypher_trigger`` has the same rule in Cypher; a test compares the two.
+``store.cypher.trigger`` has the same rule in Cypher; a test compares the two.
 """
 
 import re

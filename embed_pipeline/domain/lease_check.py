@@ -8,7 +8,7 @@ from embed_pipeline.domain.batch import Batch, BatchStatus
 from embed_pipeline.domain.checks import LEASES
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.verdict import Verdict
-from embed_pipeline.domain.words import number_of, rounded
+from embed_pipeline.domain.words import number_of, span
 
 ONE_TICK: Final = timedelta(seconds=30)
 """Recoveries come with the ticks of a sensor, which come late on a busy machine."""
@@ -37,7 +37,7 @@ def leases(metrics: QueueMetrics, interval: timedelta, batches: Sequence[Batch] 
         message = f"recovery is off, {metrics.expired_leases} leases have expired"
         return Verdict(LEASES, metrics.expired_leases == 0, message, figures)
     is_fine = age <= 2 * interval + ONE_TICK
-    message = f"{metrics.expired_leases} expired leases, the oldest for {rounded(age)}"
+    message = f"{metrics.expired_leases} expired leases, the oldest for {span(age)}"
     if not is_fine:
         message += "; is the sensor stale_leases on? The job recover_stale_leases does it at once"
     return Verdict(LEASES, is_fine, message, figures)
@@ -59,7 +59,7 @@ def left_alone(batches: Sequence[Batch], now: datetime) -> str | None:
         return None
     jobs = sum(batch.jobs for batch in batches if batch.id in alone)
     return (
-        f"nobody has asked about batch {', '.join(alone)} for {rounded(max(alone.values()))}; it "
+        f"nobody has asked about batch {', '.join(alone)} for {span(max(alone.values()))}; it "
         f"holds {number_of(jobs)}. Is the sensor embed_batches on? The job collect_batches does "
         "it at once, and so does embed-pipeline drain"
     )

@@ -9,6 +9,7 @@ from embed_pipeline.domain.breaker import BreakerStatus, in_utc
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.rate_window import Grant
+from embed_pipeline.domain.words import span
 
 JOBS_PER_DRAIN: Final = 5_000
 """One drain uses the whole rate limit of most accounts; a second one only pays for a long queue."""
@@ -86,7 +87,7 @@ def decide(
     if limit.wait > WORTH_STARTING:
         if limit.hold is not None:
             return Wait(f"{limit.hold}; {HOW_TO_END} ({due})")
-        return Wait(f"waiting for the rate limit: {_seconds(limit.wait)} ({due})")
+        return Wait(f"waiting for the rate limit: {_left(limit.wait)} ({due})")
     if wait := _after_failures(drains, due):
         return wait
     return Start(wanted - staying, due, is_standby=standby and staying == 0)
@@ -97,7 +98,7 @@ def _after_failures(drains: Drains, due: str) -> Wait | None:
     # A failure still to come: the clock was set back, and nobody waits for it to catch up.
     if drains.since_failure is None or not timedelta(0) <= drains.since_failure < pause:
         return None
-    left = _seconds(pause - drains.since_failure)
+    left = _left(pause - drains.since_failure)
     times = f" {drains.failed_in_a_row} times in a row" if drains.failed_in_a_row > 1 else ""
     return Wait(f"the last drain failed{times}; the next one starts in {left} ({due})")
 
@@ -140,5 +141,6 @@ def _nothing_due(backlog: Backlog, model: str) -> str:
     return f"no pending job is for the model {model} ({backlog.pending} pending for others)"
 
 
-def _seconds(duration: timedelta) -> str:
-    return f"{ceil(duration.total_seconds())} s"
+def _left(duration: timedelta) -> str:
+    """Rounded up: what is still to come is never 0 s away."""
+    return span(ceil(duration.total_seconds()))

@@ -86,7 +86,7 @@ Owner = TypeVar("Owner")
 Render = Callable[[Mapping[str, Any]], str]
 """Properties of an entity in, text out; pure."""
 
-Fingerprint = Callable[[Mapping[str, Any]], str]
+Hasher = Callable[[Mapping[str, Any]], str]
 """Properties of an entity in, hash of its text out; pure."""
 
 
@@ -209,7 +209,7 @@ def text_hash(text: str, *, recipe: str = RECIPE) -> str:
     return digest.hexdigest()[:32]
 
 
-def fingerprint(render: Render, *, recipe: str = RECIPE) -> Fingerprint:
+def hasher(render: Render, *, recipe: str = RECIPE) -> Hasher:
     """Make a function from the properties of an entity to the hash of its text."""
     return lambda properties: hash_of_entity(
         properties, render(properties), render=render, recipe=recipe

@@ -75,7 +75,7 @@ def can_be_found(vector: Vector) -> bool:
 
 
 def print_of(vector: Vector) -> int:
-    """The fingerprint stored beside a vector: 64 bits over ``SAMPLED`` of its numbers.
+    """The print stored beside a vector: 64 bits over ``SAMPLED`` of its numbers.
 
     Tells whether somebody else has written another vector since; those of two programs or models
     differ in every number. Measured for a page of 500 with 1,536 dimensions: a sample costs the
@@ -90,7 +90,7 @@ def print_of(vector: Vector) -> int:
 
 
 def print_of_sample(numbers: Sequence[float] | None) -> int | None:
-    """The fingerprint of a stored vector of which only the sample was read."""
+    """The print of a stored vector of which only the sample was read."""
     if not numbers:
         return None
     try:

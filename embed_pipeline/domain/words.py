@@ -8,10 +8,10 @@ def number_of(count: float, noun: str = "job") -> str:
     return f"{count:,.0f} {noun}" if round(count) == 1 else f"{count:,.0f} {noun}s"
 
 
-def age(length: timedelta | float) -> str:
+def span(length: timedelta | float) -> str:
     """Format a duration in at most two units."""
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
-    if seconds < 60:
+    if seconds < 60 or 60 < seconds < 120:
         return f"{max(0.0, seconds):.0f} s"
     minutes = round(seconds / 60)
     if minutes < 60:
@@ -21,12 +21,3 @@ def age(length: timedelta | float) -> str:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h" if hours else f"{days} d"
-
-
-def rounded(duration: timedelta) -> str:
-    """Format a duration in one unit, as a limit is compared with it."""
-    seconds = duration.total_seconds()
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""The bridge from sync callers to the async store, the only one outside the worker's threads."""
+"""The bridge from sync callers to the async store: the only one, as a test of the layers sees."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from embed_pipeline.domain.words import number_of
+from embed_pipeline.domain.words import number_of, span
 from embed_pipeline.report.source import History, latest, left_out, rise, total, worst
-from embed_pipeline.report.words import span
 
 MANY_WAITS: Final = 0.2
 """Share of a drain's time spent waiting for the limit from which on the limit is the bottleneck."""

@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from embed_pipeline.domain.quality import FLOOR
-from embed_pipeline.domain.words import number_of
+from embed_pipeline.domain.words import number_of, span
 from embed_pipeline.report.advice import advice
 from embed_pipeline.report.source import (
     History,
@@ -19,7 +19,7 @@ from embed_pipeline.report.source import (
     rise,
     worst,
 )
-from embed_pipeline.report.words import at, plain, span
+from embed_pipeline.report.words import at, plain
 
 QUIET: Final = timedelta(minutes=15)
 MISSED_READINGS: Final = 10

@@ -1,22 +1,13 @@
 """Numbers and other people's texts as words that fit into a sentence and a cell."""
 
 import unicodedata
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 MOST_CHARACTERS: Final = 400
 _INVISIBLE: Final = frozenset({"Cc", "Cs"})
 _TURNS_ROUND: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the direction of what follows, beyond the end of their own text."""
-
-
-def span(length: timedelta) -> str:
-    """A duration in a suitable unit."""
-    seconds = max(0.0, length.total_seconds())
-    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{round(seconds / size, 1):g} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 def at(moment: datetime) -> str:

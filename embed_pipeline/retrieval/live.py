@@ -1,6 +1,5 @@
 """The live model and its index, read before each search."""
 
-import asyncio
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from embed_pipeline.domain.errors import SchemaError
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.blocking import finish
 from embed_pipeline.operations.following import Following, read_live
 from embed_pipeline.operations.splitting import text_splitter
 from embed_pipeline.settings import Settings
@@ -79,7 +79,7 @@ class LiveModel:
         return self._run(self._embed(texts, are_questions=False))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return self._worker.submit(asyncio.run, work).result()
+        return self._worker.submit(finish, work).result()
 
     async def _follow(self) -> Following:
         following = await read_live(self._queue.database, self._settings)

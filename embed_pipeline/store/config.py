@@ -14,7 +14,7 @@ from embed_pipeline.domain.job import DEFAULT_MAX_ATTEMPTS
 from embed_pipeline.domain.lifecycle import RetryPolicy
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.relations import RELATIONS_DELAY
-from embed_pipeline.domain.text import Fingerprint, fingerprint, recipe_of, render_for, text_hash
+from embed_pipeline.domain.text import Hasher, hasher, recipe_of, render_for, text_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class QueueConfig:
     roll: Callable[[], float] = random.random
 
     @property
-    def hash_of(self) -> Fingerprint:
+    def hash_of(self) -> Hasher:
         """From the text properties of an entity to the hash of its text."""
-        return _fingerprint_of(self.shape)
+        return _hasher_of(self.shape)
 
     @property
     def hash_of_nothing(self) -> str:
@@ -56,5 +56,5 @@ class QueueConfig:
 
 
 @cache
-def _fingerprint_of(shape: EntityShape) -> Fingerprint:
-    return fingerprint(render_for(shape), recipe=recipe_of(shape))
+def _hasher_of(shape: EntityShape) -> Hasher:
+    return hasher(render_for(shape), recipe=recipe_of(shape))

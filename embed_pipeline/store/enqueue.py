@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from embed_pipeline.domain.job import JobStatus, NewJob
@@ -10,7 +9,7 @@ from embed_pipeline.domain.lifecycle import EnqueueOutcome, Existing, Move, on_e
 from embed_pipeline.store.adopt import adopting
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import admin as cypher
-from embed_pipeline.store.database import Transaction
+from embed_pipeline.store.database import Transaction, duration_ms
 from embed_pipeline.store.identity import checking
 from embed_pipeline.store.load import hashing
 from embed_pipeline.store.moves import BY_QUEUE, cancelled, forced, promoted, reopened
@@ -200,7 +199,7 @@ def _row(index: int, wish: NewJob) -> dict[str, Any]:
 
 
 def _delay_ms(wish: NewJob) -> int | None:
-    return None if wish.delay is None else wish.delay // timedelta(milliseconds=1)
+    return None if wish.delay is None else duration_ms(wish.delay)
 
 
 def _existing(job: Properties) -> Existing:

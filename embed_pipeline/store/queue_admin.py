@@ -18,7 +18,6 @@ from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import admin as cypher, worker as cypher_worker
 from embed_pipeline.store.database import (
     Database,
-    QueueTransaction,
     Transaction,
     duration_ms,
     fetch,
@@ -59,18 +58,6 @@ class Neo4jQueueAdmin:
                 is_last=start + _PAGE >= len(jobs),
             )
         return outcomes
-
-    async def enqueue_in(
-        self, tx: Transaction, jobs: Sequence[NewJob], *, max_attempts: int | None = None
-    ) -> list[EnqueueOutcome]:
-        """Enqueue inside the caller's transaction: entity and job commit together or not at all."""
-        return await enqueue(
-            QueueTransaction(tx, self.config.queue),
-            self.config,
-            jobs,
-            max_attempts=max_attempts,
-            now=self.database.now_ms,
-        )
 
     async def retry_failed(self, which: JobFilter, *, preview: bool = False) -> BulkReport:
         """Give failed jobs a fresh start; without categories in the filter not PERMANENT ones."""

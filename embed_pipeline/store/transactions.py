@@ -67,7 +67,7 @@ async def write_once(
 
     @wraps(work)
     async def guarded(tx: Transaction) -> Result:
-        # Asked in a transaction of its own: nobody waits for a job while he holds the counters.
+        # In a transaction of its own: never wait for a job lock while holding the counters lock.
         if answers and await database.write(lambda own: _was_committed(own, queue, token)):
             return answers[-1]
         answer = await work(tx)

@@ -9,4 +9,4 @@ from embed_pipeline.testing.worker_side import FakeWorkerSide
 
 
 class FakeQueue(FakeWorkerSide, FakeRecovery, FakeScan):
-    """``JobStore``, ``QueueAdmin`` and ``QueueSwitch`` in one."""
+    """The worker's side, the operator's, recovery and scan in one."""

@@ -22,7 +22,7 @@ from embed_pipeline.domain.pieces import Passage
 from embed_pipeline.domain.redact import redact
 from embed_pipeline.domain.relations import RELATIONS_DELAY
 from embed_pipeline.domain.text import (
-    fingerprint,
+    hasher,
     recipe_of,
     render_for,
 )
@@ -96,7 +96,7 @@ class FakeState:
         return self.hash_of(properties)
 
     def hash_of(self, properties: Mapping[str, object]) -> str:
-        return fingerprint(render_for(self.shape), recipe=recipe_of(self.shape))(properties)
+        return hasher(render_for(self.shape), recipe=recipe_of(self.shape))(properties)
 
     async def count(self, counts: Mapping[str, int]) -> None:
         for name, number in counts.items():

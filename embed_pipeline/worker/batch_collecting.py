@@ -167,7 +167,7 @@ class Collector:
             await self._batches.hold(batch.id, now + WHILE_MADE)
             await self._write(batch.id, missed_at=now)
         elif now - batch.missed_at >= LOOK_AGAIN:
-            # First: whoever slept just before he asked for it now asks in vain.
+            # First: whoever slept just before asking for it now asks in vain.
             await self._delete_files(batch)
             await self._give_back(batch)
             await self._write(batch.id, status=BatchStatus.ABANDONED.value, polled_at=now)

@@ -264,12 +264,10 @@ class Intake:
             [entity] = await self._parts.store.load([job.lease], longest=longest)
         except TooMuchAtOnceError as error:
             why = f"the text of the entity cannot be read: {error}; make it shorter, then retry"
-            if error.is_time:
-                # Time is short for everybody on a busy server: only a later attempt can tell.
-                why = f"{why}; or the server was busy"
-                await self._settler.refuse(job.lease, TransientError(why))
-            else:
-                await self._settler.refuse(job.lease, PermanentError(why))
+            # Time is short for everybody on a busy server: only a later attempt can tell.
+            kind = TransientError if error.is_time else PermanentError
+            why += "; or the server was busy" if error.is_time else ""
+            await self._settler.refuse(job.lease, kind(why))
             return []
         return [(job, entity)]
 

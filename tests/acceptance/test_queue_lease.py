@@ -8,7 +8,7 @@ import pytest
 from neo4j import AsyncManagedTransaction
 
 from embed_pipeline.domain.errors import TransitionRefusedError
-from embed_pipeline.domain.job import JobStatus
+from embed_pipeline.domain.job import JobStatus, LeasedJob
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
 from embed_pipeline.domain.vector import vector_of
 from tests.support.queue_harness import LEASE, Neo4jUnderTest, assert_consistent
@@ -130,7 +130,7 @@ async def test_m48_m50_completion_cancel_and_recovery_at_once_have_one_winner(
         for item in items:
             assert_consistent([await queue.locked_node(item.lease.job_id)])
 
-    async def race(item: Any) -> tuple[bool, bool]:
+    async def race(item: LeasedJob) -> tuple[bool, bool]:
         outcome, is_cancelled = await asyncio.gather(
             queue.complete(item.lease), cancel(item.lease.job_id)
         )

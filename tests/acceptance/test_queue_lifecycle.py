@@ -5,7 +5,6 @@ import itertools
 import json
 import logging
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -15,13 +14,13 @@ from embed_pipeline.domain.errors import (
     ErrorCategory,
     TransitionRefusedError,
 )
-from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus, Lease, NewJob
 from embed_pipeline.domain.lifecycle import MOVES, TRANSITIONS, EnqueueOutcome, Move
 from embed_pipeline.domain.results import CompletionOutcome, FailureOutcome
 from embed_pipeline.operations.recovery import recover_all
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import purge as cypher_purge
-from tests.support.queue_harness import MODEL, Neo4jUnderTest, hash_for
+from tests.support.queue_harness import MODEL, Neo4jUnderTest, enqueue_in, hash_for
 
 PENDING, PROCESSING, COMPLETED = JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.COMPLETED
 FAILED, CANCELLED = JobStatus.FAILED, JobStatus.CANCELLED
@@ -46,7 +45,7 @@ async def test_m6_entity_and_job_commit_together_or_not_at_all(queue: Neo4jUnder
             await session.begin_transaction() as tx,
         ):
             await tx.run("CREATE (:Entity {name: $uid, version: 1})", uid=uid)
-            outcome = await queue.queue.admin.enqueue_in(tx, [NewJob(uid, MODEL)])
+            outcome = await enqueue_in(queue.queue, tx, [NewJob(uid, MODEL)])
             assert outcome == [EnqueueOutcome.CREATED]
             await (tx.commit() if commit else tx.rollback())
 
@@ -183,7 +182,7 @@ async def test_m25_the_third_transient_failure_is_final(queue: Neo4jUnderTest) -
     assert await queue.purge(WEEK) == 1
 
 
-async def move(queue: Neo4jUnderTest, job: Any, verb: Move, lease: Any) -> None:
+async def move(queue: Neo4jUnderTest, job: Job, verb: Move, lease: Lease) -> None:
     """Try a move on a job through the operation that makes it."""
     match verb:
         case Move.LEASE:

@@ -1,5 +1,6 @@
 """Who is behind a run, and what a run of an operator leaves in the audit."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from embed_pipeline.defs.operators import UNKNOWN, USER_TAG, UserRunCoordinator,
 from embed_pipeline.domain.audit import MAX_ACTOR, OperatorAction
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.rate_window import RateLimits
-from tests.defs.conftest import Deployment
+from tests.defs.conftest import Deployment, SensorUnderTest
 from tests.defs.test_assets_and_checks import materialized
 from tests.defs.test_cutover_jobs import STEPS
 from tests.support.dagster_results import figures
@@ -168,7 +169,7 @@ def test_only_the_header_of_the_proxy_names_a_user(
 
 
 async def test_the_table_of_the_ui_is_renewed_when_somebody_has_done_something(
-    deployment: Deployment, sensor: Any
+    deployment: Deployment, sensor: Callable[..., SensorUnderTest]
 ) -> None:
     metrics = sensor("queue_metrics")
     await deployment.run("pause_queue")

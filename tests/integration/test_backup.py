@@ -7,8 +7,9 @@ import os
 import shutil
 import stat
 import zipfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -26,13 +27,14 @@ from tests.support.queue_harness import DIMENSIONS, MODEL, SHAPE, Neo4jUnderTest
 
 ENTITIES = [f"entity-{number}" for number in range(20)]
 COMPLETED = JobStatus.COMPLETED
+Result = TypeVar("Result")
 
 
 def server_in(home: Path) -> Neo4jServer:
     return Neo4jServer(home, bolt_port=free_port(), memory=SMALL, tuning=QUICK)
 
 
-async def on(server: Neo4jServer, work: Any) -> Any:
+async def on(server: Neo4jServer, work: Callable[[Neo4jUnderTest], Awaitable[Result]]) -> Result:
     """Start the server, do something with the queue in it, and stop it."""
     server.start()
     try:
@@ -68,7 +70,9 @@ def half_done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Neo4jServer, li
 
 
 @pytest.fixture(scope="module")
-def dumped(half_done: tuple[Neo4jServer, list[str]], tmp_path_factory: Any) -> Path:
+def dumped(
+    half_done: tuple[Neo4jServer, list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     file = tmp_path_factory.mktemp("dump") / "queue.dump"
     half_done[0].dump(file)
     return file

@@ -22,7 +22,7 @@ from embed_pipeline.domain.lifecycle import EnqueueOutcome
 from embed_pipeline.domain.results import CompletionOutcome, EntityFate, FailureOutcome
 from embed_pipeline.store.connection import Connection, open_driver
 from embed_pipeline.store.cypher import worker as cypher_worker
-from embed_pipeline.store.database import fetch
+from embed_pipeline.store.database import Transaction, fetch
 from embed_pipeline.store.transactions import count, new_token, write_once
 from tests.conftest import TestServer
 from tests.support.bolt_proxy import BoltProxy, Cut
@@ -519,7 +519,7 @@ async def test_taking_everything_from_an_owner_reports_every_job(
     await queue.leased("cyd", owner="run-2")
 
     if how == "release":
-        taken: Any = await lossy.admin.release_owner("run-1")
+        taken = await lossy.admin.release_owner("run-1")
     else:
         taken = len(await lossy.admin.recover_owner("run-1"))
 
@@ -623,7 +623,7 @@ async def test_a_repetition_deadlocks_with_nobody(
     rivals: list[asyncio.Task[None]] = []
     tries = 0
 
-    async def lock_and_count(tx: Any, number: int) -> None:
+    async def lock_and_count(tx: Transaction, number: int) -> None:
         try:
             await fetch(tx, cypher_worker.LOCK_JOBS, ids=[item.lease.job_id], token=number)
             has_job.set()
@@ -637,7 +637,7 @@ async def test_a_repetition_deadlocks_with_nobody(
         async with session, await session.begin_transaction() as tx:
             await lock_and_count(tx, new_token())
 
-    async def work(tx: Any) -> None:
+    async def work(tx: Transaction) -> None:
         nonlocal tries
         tries += 1
         if tries == 2:

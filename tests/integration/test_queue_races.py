@@ -4,9 +4,10 @@ import asyncio
 import random
 from collections import Counter
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
+from neo4j import AsyncManagedTransaction
 
 from embed_pipeline.domain.errors import TransitionRefusedError
 from embed_pipeline.domain.job import JobStatus, NewJob
@@ -17,6 +18,7 @@ from tests.support.queue_harness import (
     VECTOR,
     Neo4jUnderTest,
     assert_consistent,
+    enqueue_in,
     hash_for,
 )
 
@@ -40,7 +42,7 @@ async def lease_of_the_store(queue: Neo4jUnderTest, owner: str, limit: int) -> l
 
 
 async def plain_lease(queue: Neo4jUnderTest, owner: str, limit: int) -> list[str]:
-    async def work(tx: Any) -> list[str]:
+    async def work(tx: AsyncManagedTransaction) -> list[str]:
         result = await tx.run(PLAIN_LEASE, owner=owner, limit=limit)
         return [record["id"] async for record in result]
 
@@ -196,7 +198,7 @@ async def test_users_who_change_entities_and_workers_do_not_deadlock(
                     text=f"{seed}-{n}",
                 )
                 wish = NewJob(uid, MODEL, text_hash=hash_for(uid, f"{seed}-{n}"))
-                await queue.queue.admin.enqueue_in(tx, [wish])
+                await enqueue_in(queue.queue, tx, [wish])
                 await tx.commit()
 
     async def worker(name: str) -> None:

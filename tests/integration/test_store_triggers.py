@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import pytest
+from neo4j import AsyncManagedTransaction
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobFilter, JobStatus
@@ -145,7 +146,9 @@ async def test_many_clients_at_once_get_one_job_per_entity(watched: Neo4jUnderTe
         for n in range(20):
             uid = f"e{(number * 7 + n) % 40}"
 
-            async def write(tx: Any, uid: str = uid, text: str = f"{number}-{n}") -> None:
+            async def write(
+                tx: AsyncManagedTransaction, uid: str = uid, text: str = f"{number}-{n}"
+            ) -> None:
                 await tx.run(
                     "MERGE (e:Entity {name: $uid}) SET e.observations = [$text]",
                     uid=uid,

@@ -89,6 +89,8 @@ HOME_OF: dict[str, set[str]] = {
 CYPHER = re.compile(
     r"\b(MATCH|MERGE|UNWIND|CREATE (INDEX|CONSTRAINT|VECTOR)|DETACH DELETE)\b.*[({]"
 )
+READERS = {"environ", "getenv", "dotenv_values", "load_embeddings", "load_settings"}
+LOOPS = {("asyncio", name) for name in ("run", "Runner", "new_event_loop")}
 MAX_LINES = 300
 
 
@@ -159,6 +161,41 @@ def test_cypher_is_in_the_store_only() -> None:
         return module.relative_to(PACKAGE).parts[:2] in {("store", "cypher"), ("store", "schema")}
 
     assert offenders(lambda m: is_home(m) or not any(map(CYPHER.search, strings(m)))) == []
+
+
+def test_nothing_reads_the_environment_while_it_is_imported() -> None:
+    def at_import(node: ast.AST) -> Iterator[ast.AST]:
+        """What is done when a module is loaded: everything outside of functions."""
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                yield child
+                yield from at_import(child)
+
+    def reads(module: Path) -> bool:
+        names = {
+            getattr(node, "attr", None) or getattr(node, "id", None)
+            for node in at_import(ast.parse(module.read_text(encoding="utf-8")))
+        }
+        return bool(names & READERS)
+
+    # What Dagster loads makes its definitions of what it is given, in one call.
+    assert offenders(lambda m: not reads(m)) == ["definitions.py"]
+
+
+def test_one_bridge_leads_from_sync_callers_to_the_async_store() -> None:
+    def starts_a_loop(module: Path) -> bool:
+        return any(
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and (node.value.id, node.attr) in LOOPS
+            for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        )
+
+    # The heartbeat has a thread with a loop of its own.
+    assert offenders(lambda m: not starts_a_loop(m)) == [
+        "operations/blocking.py",
+        "worker/lease_keeper.py",
+    ]
 
 
 def test_a_module_is_short() -> None:

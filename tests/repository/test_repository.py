@@ -3,6 +3,7 @@
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,53 @@ def test_every_command_of_the_readme_can_be_pasted() -> None:
     for program, arguments in lines:
         assert program == ".venv/bin/embed-pipeline"
         assert arguments.split()[0] in known
+
+
+def test_every_command_that_a_page_or_a_message_names_is_there() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    named = [
+        (page.name, words)
+        for page in (*pages, *(ROOT / "embed_pipeline").rglob("*.py"))
+        for words in commands_in(page)
+    ]
+
+    assert len(named) > 100
+    assert [(page, *words) for page, words in named if is_unknown(words)] == []
+
+
+def commands_in(page: Path) -> Iterator[list[str]]:
+    """What stands behind embed-pipeline, as code on a page or quoted in a message."""
+    quotes = r"'([^'\n]+)'" if page.suffix == ".py" else r"`([^`\n]+)`|^(?: {4})?([^`\n]+)$"
+    for code in re.finditer(quotes, page.read_text(encoding="utf-8"), re.MULTILINE):
+        line = next(filter(None, code.groups()))
+        if found := re.match(r"(?:\$ )?(?:\S*/)?embed-pipeline ([^#|;&<>]+)", line):
+            yield found[1].partition("  ")[0].split()
+
+
+def is_unknown(words: list[str]) -> bool:
+    """Whether the command line has no such command, or the command no such option."""
+    command: object = typer.main.get_command(app)
+    options = {"--help", *options_of(command)}
+    left = iter(words)
+    for word in left:
+        if word.startswith("--"):
+            if word.partition("=")[0].rstrip(".,:)") not in options:
+                return True
+            if word == "--embedding":
+                next(left, None)
+        elif (below := getattr(command, "commands", None)) and re.fullmatch(
+            "[a-z][a-z0-9-]*", word
+        ):
+            if word not in below:
+                return True
+            command = below[word]
+            options |= options_of(command)
+    return False
+
+
+def options_of(command: object) -> set[str]:
+    parameters = getattr(command, "params", ())
+    return {name for known in parameters for name in (*known.opts, *known.secondary_opts)}
 
 
 def test_m63_ci_runs_the_same_command() -> None:

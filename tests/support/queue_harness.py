@@ -29,6 +29,8 @@ from embed_pipeline.domain.text import memento_text, text_hash
 from embed_pipeline.domain.vector import Vector, numbers_of, vector_of
 from embed_pipeline.store import schema
 from embed_pipeline.store.config import QueueConfig
+from embed_pipeline.store.database import QueueTransaction, Transaction
+from embed_pipeline.store.enqueue import enqueue
 from embed_pipeline.store.job_store import Neo4jJobStore
 from embed_pipeline.store.limiter import Neo4jRateLimiter
 from embed_pipeline.store.naming import for_queue
@@ -77,6 +79,12 @@ INSTALLED: dict[tuple[str, EntityShape], Installed] = {}
 
 def hash_for(uid: str, text: str = "text") -> str:
     return text_hash(memento_text({"name": uid, "entityType": "test", "observations": [text]}))
+
+
+async def enqueue_in(queue: Queue, tx: Transaction, jobs: Sequence[NewJob]) -> list[EnqueueOutcome]:
+    """Enqueue in a transaction that writes the entities, too, as a program does."""
+    in_queue = QueueTransaction(tx, queue.config.queue)
+    return await enqueue(in_queue, queue.config, jobs, now=queue.database.now_ms)
 
 
 async def pages_of(
@@ -311,7 +319,7 @@ class Neo4jUnderTest(Scenario):
 
     async def enqueue_in_own_transaction(self, wish: NewJob) -> list[EnqueueOutcome]:
         async def work(tx: AsyncManagedTransaction) -> list[EnqueueOutcome]:
-            return await self.queue.admin.enqueue_in(tx, [wish])
+            return await enqueue_in(self.queue, tx, [wish])
 
         async with self.driver.session(database=self.database) as session:
             return await session.execute_write(work)

@@ -25,7 +25,7 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics, QueueState
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.results import FailureOutcome, Hit
-from embed_pipeline.domain.words import age
+from embed_pipeline.domain.words import span
 from embed_pipeline.worker.report import DrainReport, Ending
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -91,10 +91,13 @@ def test_anything_else_is_no_duration(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7_500, "2 h 5 min"), (360_000, "4 d 4 h")],
+    [
+        *((-1, "0 s"), (0, "0 s"), (59, "59 s"), (60, "1 min"), (90, "90 s"), (120, "2 min")),
+        *((3_600, "1 h"), (7_500, "2 h 5 min"), (360_000, "4 d 4 h"), (604_800, "7 d")),
+    ],
 )
-def test_an_age_has_at_most_two_units(seconds: int, words: str) -> None:
-    assert age(timedelta(seconds=seconds)) == words
+def test_a_duration_has_at_most_two_units(seconds: int, words: str) -> None:
+    assert span(timedelta(seconds=seconds)) == span(seconds) == words
 
 
 def test_a_text_of_others_moves_no_cursor_and_is_no_markup() -> None:

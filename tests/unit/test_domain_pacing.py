@@ -199,7 +199,7 @@ def test_a_limit_that_the_provider_asked_for_is_said_with_its_end_and_origin() -
         (1, NONE, "the last drain failed; the next one starts in 10 s"),
         (1, FIRST_PAUSE - BIT, "the last drain failed; the next one starts in 1 s"),
         (3, NONE, "the last drain failed 3 times in a row; the next one starts in 40 s"),
-        (6, NONE, "the last drain failed 6 times in a row; the next one starts in 120 s"),
+        (6, NONE, "the last drain failed 6 times in a row; the next one starts in 2 min"),
     ],
 )
 def test_failed_drains_are_followed_by_a_pause(failed: int, since: timedelta, said: str) -> None:

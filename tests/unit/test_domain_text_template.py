@@ -10,7 +10,7 @@ from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.pieces import Pieces, parse_recipe
 from embed_pipeline.domain.relations import READ_AS, Relations, line_of
 from embed_pipeline.domain.text import (
-    fingerprint,
+    hasher,
     only_neighbours_differ,
     recipe_of,
     render_for,
@@ -72,7 +72,7 @@ RELATED = EntityShape(template="{name}\n{relations}")
 
 
 def related_hash(name: str, *neighbours: str) -> str:
-    hash_of = fingerprint(render_for(RELATED), recipe=recipe_of(RELATED))
+    hash_of = hasher(render_for(RELATED), recipe=recipe_of(RELATED))
     return hash_of({"name": name, READ_AS: [line_of(">", "KNOWS", other) for other in neighbours]})
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import embed_pipeline
-from embed_pipeline import Embedding, EntityShape
+from embed_pipeline import AsyncQueue, Embedding, EntityShape, Queue
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.settings import settings_for
+from embed_pipeline.testing import InMemoryAsyncQueue, InMemoryQueue
+from tests.support.project import ROOT
 
 HEAVY = {"dagster", "neo4j", "openai", "pandas", "pydantic", "typer"}
 SHAPE = EntityShape(
@@ -73,6 +76,19 @@ def test_m132_the_type_checker_knows_the_same_names() -> None:
 def test_another_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Kueue'"):
         embed_pipeline.Kueue  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_m132_both_kinds_of_queue_have_the_methods_that_the_page_names() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    table = page.partition("| Method |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)\(", table))
+
+    for kind in (Queue, AsyncQueue, InMemoryQueue, InMemoryAsyncQueue):
+        assert named <= set(dir(kind))
+    for kind in (Queue, AsyncQueue):
+        has = {name for name in dir(kind) if not name.startswith("_")}
+        assert has - named <= {"checked", "close", "from_settings"}
+    assert len(named) > 15
 
 
 @pytest.mark.parametrize("left_out", ["provider", "model", "dimensions", "shape"])

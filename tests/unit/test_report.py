@@ -64,12 +64,12 @@ def test_amber_when_an_objective_was_missed_though_all_is_well_now(
         ),
         (
             [CALM, LATE],
-            "No: 50 jobs wait, the oldest for 15 minutes; 15 minutes are allowed.",
+            "No: 50 jobs wait, the oldest for 15 min; 15 min are allowed.",
             False,
         ),
         (
             [CALM, LATE | {"pending": 1, "oldest_pending_seconds": 36_000}],
-            "No: 1 job waits, the oldest for 10 hours; 15 minutes are allowed.",
+            "No: 1 job waits, the oldest for 10 h; 15 min are allowed.",
             False,
         ),
         (
@@ -142,7 +142,7 @@ def test_the_signs_say_what_came_what_was_done_and_how_long_it_took() -> None:
 
     assert answer.reasons == (
         "50 jobs arrived, 50 completed.",
-        "The longest wait was 15 minutes; 15 minutes are allowed.",
+        "The longest wait was 15 min; 15 min are allowed.",
         "The queue was last empty at 2030-01-08 12:00 UTC.",
         "97.2 % of the entities are current; 95 % are wanted.",
         "Entities without text, which have no vector and do not count: 3.",
@@ -283,7 +283,7 @@ LIMITED = {"requests_limited_total": 0, "requests_total": 0}
         ({"recovered_total": 1}, {"recovered_total": 3}, "2 leases had to be taken from silent"),
         ({"fenced_total": 0}, {"fenced_total": 1}, "EMBED_JOB_LOCK_DURATION_MS"),
         ({"heartbeats_failed_total": 0}, {"heartbeats_failed_total": 2}, "2 heartbeats failed"),
-        ({"is_breaker_open": 1}, {}, "The breaker was open for about 30 seconds"),
+        ({"is_breaker_open": 1}, {}, "The breaker was open for about 30 s"),
         (
             LIMITED,
             {"requests_limited_total": 6, "requests_total": 100},

@@ -9,7 +9,7 @@ import pytest
 
 from embed_pipeline.report.charts import MOST_POINTS, line_chart
 from embed_pipeline.report.page import render
-from embed_pipeline.report.words import MOST_CHARACTERS, plain, span
+from embed_pipeline.report.words import MOST_CHARACTERS, plain
 from tests.support.history_sample import NOW, STEP, failure, history, index_of, readings, week
 
 CALM = {"pending": 0, "failed": 0, "completed": 10, "completed_total": 10}
@@ -167,20 +167,6 @@ def test_a_long_history_is_thinned_and_keeps_the_worst_age() -> None:
 
 def test_a_chart_without_values_says_so() -> None:
     assert line_chart({"x": series()}, label="x") == '<p class="none">No readings in this time.</p>'
-
-
-@pytest.mark.parametrize(
-    ("length", "words"),
-    [
-        (timedelta(seconds=-1), "0 seconds"),
-        (timedelta(seconds=119), "119 seconds"),
-        (timedelta(minutes=2), "2 minutes"),
-        (timedelta(minutes=150), "2.5 hours"),
-        (timedelta(days=7), "7 days"),
-    ],
-)
-def test_a_length_of_time_in_words(length: timedelta, words: str) -> None:
-    assert span(length) == words
 
 
 def test_the_quality_of_the_vectors_is_drawn_where_it_was_measured() -> None:

@@ -1,6 +1,6 @@
 """The rule of lanes as a piece of Cypher: every statement that makes a job pending contains it.
 
-``changes.lane`` is the same rule in Python; a test compares the two over every combination.
+``moves.lane`` is the same rule in Python; a test compares the two over every combination.
 """
 
 from typing import Final, LiteralString

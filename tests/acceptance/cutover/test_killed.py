@@ -1,11 +1,13 @@
 """Killed at any point: ``status`` tells the truth, searches go on, and the step can be repeated."""
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
 from embed_pipeline.domain.cutover import Phase
 from embed_pipeline.operations import cutover
+from embed_pipeline.store.connection import Driver
 from tests.acceptance.cutover.conftest import NEAR, Deployment, text_of
 from tests.acceptance.cutover.test_cutover import AT_ONCE
 
@@ -17,7 +19,7 @@ class KilledError(BaseException):
 class DyingDriver:
     """A driver whose process is killed when it begins its next session after so many."""
 
-    def __init__(self, driver: Any, sessions: int) -> None:
+    def __init__(self, driver: Driver, sessions: int) -> None:
         self._driver = driver
         self._left = sessions
 
@@ -33,7 +35,7 @@ class DyingDriver:
 
 async def lives_of(
     deployment: Deployment,
-    step: Any,
+    step: Callable[[Driver], Awaitable[object]],
     allowed: set[Phase | None],
     *,
     every: int = 1,
@@ -43,7 +45,7 @@ async def lives_of(
     lives, sessions = 0, 0
     while True:
         try:
-            await step(DyingDriver(deployment.driver, sessions))
+            await step(cast("Driver", DyingDriver(deployment.driver, sessions)))
         except KilledError:
             sessions += every
             lives += 1
@@ -62,7 +64,7 @@ async def test_m105_start_go_rollback_and_finish_can_be_killed_at_any_point(
     """Between any two sessions is a proof; CI takes one in eight."""
     settings = deployment.settings
 
-    async def finish(driver: Any) -> None:
+    async def finish(driver: Driver) -> None:
         await cutover.finish(driver, settings, grace=AT_ONCE)
 
     started = await lives_of(deployment, deployment.start, {None, Phase.FILLING}, every=every)
@@ -97,7 +99,7 @@ async def test_m105_taking_over_the_name_of_an_index_can_be_killed_at_any_point(
     before = await deployment.gone()
     settings = deployment.settings
 
-    async def finish(driver: Any) -> None:
+    async def finish(driver: Driver) -> None:
         is_told = await deployment.phase() is not Phase.FINISHING
         await cutover.finish(driver, settings, grace=AT_ONCE, keep_index_name=is_told)
 
@@ -115,7 +117,7 @@ async def test_m105_while_it_is_finished_nobody_goes_or_rolls_back(deployment: D
     sessions = 0
     while await deployment.phase() is not Phase.FINISHING:
         sessions += 1
-        dying: Any = DyingDriver(deployment.driver, sessions)
+        dying = cast("Driver", DyingDriver(deployment.driver, sessions))
         with pytest.raises(KilledError):
             await cutover.finish(dying, deployment.settings, grace=AT_ONCE)
 

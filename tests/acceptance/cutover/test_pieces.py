@@ -10,6 +10,7 @@ from embed_pipeline.domain.pieces import Pieces
 from embed_pipeline.embedding.tokens import prepare_in_pieces
 from embed_pipeline.operations import cutover, wiring
 from embed_pipeline.operations.following import live_settings
+from embed_pipeline.store.connection import Driver
 from tests.acceptance.cutover.conftest import (
     ENTITIES,
     NEAR,
@@ -136,7 +137,7 @@ async def test_m104_m105_the_index_of_the_pieces_keeps_its_name_too_whenever_it_
     await in_pieces.gone()
     settings = in_pieces.settings
 
-    async def finish(driver: Any) -> None:
+    async def finish(driver: Driver) -> None:
         is_told = await in_pieces.phase() is not Phase.FINISHING
         await cutover.finish(driver, settings, grace=AT_ONCE, keep_index_name=is_told)
 

@@ -57,6 +57,11 @@ async def test_m66_a_backlog_fits_into_one_window_of_the_default_limit(
     assert report.released == 0
 
 
+def holds(drain: Drain) -> int:
+    """How many jobs it has; one lease under way may take again what was just given back."""
+    return drain.report.leased - drain.report.released - drain.report.completed
+
+
 async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
     queue: DrainUnderTest,
 ) -> None:
@@ -66,7 +71,7 @@ async def test_m19_what_the_limit_leaves_is_released_and_finishes_by_itself(
 
     async with queue.drain(jobs_per_request=1, jobs_per_lease=10) as drain:
         running = asyncio.create_task(drain.run())
-        await until(lambda: drain.report.completed == 3 and drain.report.released == 7)
+        await until(lambda: drain.report.released >= 7 and holds(drain) == 0)
         in_the_pause = await queue.counted(), await queue.attempts()
         while not running.done():
             clock.advance(timedelta(hours=2))
@@ -101,7 +106,7 @@ async def test_m5_m21_jobs_in_flight_keep_their_lease_through_a_pause_longer_tha
         jobs_per_request=1, heartbeat=SECOND / 20, max_time=timedelta(hours=1)
     ) as drain:
         running = asyncio.create_task(drain.run())
-        await until(lambda: drain.report.released == 1)
+        await until(lambda: drain.report.released >= 1 and holds(drain) == 1)
         released_at_once = await queue.counted()
         recovered = [await nearly_expired(queue, drain) for _ in range(3)]
         queue.provider.gate.set()
@@ -140,10 +145,11 @@ async def test_a_429_pauses_everybody_and_burns_no_attempt(queue: DrainUnderTest
 
     assert await queue.counted() == {"completed": 5}
     assert await queue.attempts() == {1: 5}
-    assert report.released == 5
+    # A lease under way when the pause begins may take what was just given back, and returns it.
+    assert report.released >= 5
     counters = await queue.counters()
     assert (counters["requests"], counters["requests_limited"]) == (2, 1)
-    assert counters["released"] == 5
+    assert counters["released"] == report.released
     assert queue.provider.times[1] - queue.provider.times[0] >= 0.3
 
 
@@ -175,7 +181,7 @@ async def test_a_drain_that_waits_for_the_provider_goes_on_when_the_pause_is_cle
 
     async with queue.drain() as drain:
         running = asyncio.create_task(drain.run())
-        await until(lambda: drain.report.released == 1 and drain.waiting > 60)
+        await until(lambda: drain.report.released >= 1 and drain.waiting > 60)
         ended = await queue.queue.limiter(queue.limits).clear()
         await until(running.done)
         report = await running
@@ -355,7 +361,9 @@ async def test_m20_a_retry_that_is_due_still_waits_for_a_token(queue: DrainUnder
 
     report = await queue.drained(max_time=120 * SECOND)
 
-    assert (report.leased, report.released, report.requests) == (1, 1, 0)
+    # A lease under way when the pause begins may take it once more.
+    assert report.leased == report.released >= 1
+    assert report.requests == 0
     assert len(queue.provider.requests) == 2
     waiting = await queue.job("e0")
     assert (due.attempts, waiting.attempts) == (1, 1)

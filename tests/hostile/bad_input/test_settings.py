@@ -1,6 +1,7 @@
 """Every setting with values it must refuse; a setting without a row here fails."""
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any, cast
 
 import pytest
@@ -280,8 +281,10 @@ def test_a_good_value_is_accepted(monkeypatch: pytest.MonkeyPatch, variable: str
     bounds = NUMBERS.get(variable, ())
     values = ACCEPTED.get(variable) or [str(bound) for bound in bounds]
     assert values
-    for value in values:
-        load(monkeypatch, {**BESIDE.get(variable, {}), variable: value})
+    beside = BESIDE.get(variable, {})
+    loaded = [load(monkeypatch, {**beside, variable: value}).model_dump() for value in values]
+    # They arrive: none is taken for another.
+    assert all(one != other for one, other in combinations(loaded, 2))
 
 
 @pytest.mark.parametrize("variable", list(variables()))

@@ -17,7 +17,7 @@ from embed_pipeline.domain.errors import (
     JobNotFoundError,
     TransitionRefusedError,
 )
-from embed_pipeline.domain.job import JobFilter, JobStatus
+from embed_pipeline.domain.job import Job, JobFilter, JobStatus
 from embed_pipeline.operations.recovery import recover_all
 from embed_pipeline.store.database import Database
 from embed_pipeline.store.purge import SHORTEST_RETENTION, Neo4jPurge
@@ -82,7 +82,7 @@ class Operators:
                 return
             await asyncio.sleep(0.2)
 
-    async def _cancel(self, job: Any) -> bool:
+    async def _cancel(self, job: Job) -> bool:
         facts = {"id": job.id, "uid": job.entity_uid, "version": job.version}
         try:
             await self._until_answered(

@@ -16,6 +16,7 @@ from embed_pipeline.store.queue import Queue
 from tests.proof.chaos.history import ANSWER, ERROR, Log
 from tests.proof.chaos.plan import TRANSACTION_TIMEOUT
 from tests.proof.chaos.texts import MODEL, edited, first_text
+from tests.support.queue_harness import enqueue_in
 
 BATCH: Final = 20
 RECENT: Final = 40
@@ -104,7 +105,7 @@ class Writer:
                 NewJob(row.uid, MODEL, row.version, text_hash=found[row.uid].text_hash)
                 for row in rows
             ]
-            return await self.queue.admin.enqueue_in(tx, jobs)
+            return await enqueue_in(self.queue, tx, jobs)
 
         await self._until_acknowledged(kind, rows, work)
 

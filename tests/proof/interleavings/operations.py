@@ -7,7 +7,7 @@ from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import JobFilter, Lease, NewJob
 from embed_pipeline.store.database import Transaction, fetch
 from tests.proof.interleavings.scenes import OWNER, RETENTION, UID
-from tests.support.queue_harness import LEASE, MODEL, Neo4jUnderTest, hash_for
+from tests.support.queue_harness import LEASE, MODEL, Neo4jUnderTest, enqueue_in, hash_for
 
 Operation = Callable[[Neo4jUnderTest, Lease], Awaitable[Any]]
 """A queue and the lease of the scene in; what the caller hears out, without ids."""
@@ -96,7 +96,7 @@ async def _write_entity(queue: Neo4jUnderTest, *, text: str, version: int) -> An
             version=version,
         )
         wish = NewJob(UID, MODEL, version, text_hash=hash_for(UID, text))
-        return await queue.queue.admin.enqueue_in(tx, [wish])
+        return await enqueue_in(queue.queue, tx, [wish])
 
     return await queue.queue.database.write(work)
 
