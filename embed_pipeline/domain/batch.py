@@ -270,6 +270,15 @@ class Purse(Protocol):
         ...
 
 
+def paid_for(batches: Sequence[Batch]) -> str | None:
+    """Which batches the provider works on, in words; None if there are none."""
+    found = [b for b in batches if b.status in (BatchStatus.CREATING, BatchStatus.SUBMITTED)]
+    if not found:
+        return None
+    jobs = sum(batch.jobs for batch in found)
+    return f"{jobs} of its jobs are in batches at the provider, which are paid for; wait for them"
+
+
 def owner_of_batch(id_: str) -> str:
     """The ``lock_owner`` of the jobs of a batch."""
     return f"{OWNER}/{id_}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from embed_pipeline.domain.audit import Operator, OperatorAction
+from embed_pipeline.domain.batch import paid_for
 from embed_pipeline.domain.coverage import CoverageReport
 from embed_pipeline.domain.cutover import (
     GRACE,
@@ -214,6 +215,9 @@ async def finish(
     why_not = why_not_to_finish(
         alias, now=now, last_read=last_read, grace=timedelta(0) if takes else grace
     )
+    if alias.phase is not Phase.FINISHING:
+        side = wiring.queue_on(driver, settings_of(settings, other))
+        why_not = why_not or paid_for(await side.batches.every())
     if why_not and not force:
         raise CutoverError(f"not finished: {why_not}")
     changing = Neo4jAlias(database, settings.queue)

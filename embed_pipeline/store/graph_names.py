@@ -8,6 +8,7 @@ from neo4j.exceptions import Forbidden
 
 from embed_pipeline.domain.entity import EntityShape, is_name
 from embed_pipeline.domain.misfits import Names
+from embed_pipeline.domain.pieces import PIECE_LABEL
 from embed_pipeline.domain.relations import Relations
 from embed_pipeline.store.cypher import names as cypher
 from embed_pipeline.store.database import Database, Transaction, fetch, fetch_one
@@ -76,5 +77,7 @@ async def _count(tx: Transaction, shape: EntityShape, label: str) -> int:
         return 0
     # Pieces have a label that no entities can have beside them, and here it is only counted.
     only = replace(shape, label=label, pieces=None)
-    statement = for_shape(cypher.COUNT_LABEL, only)
-    return (await fetch_one(tx, statement))["nodes"]
+    found = (await fetch_one(tx, for_shape(cypher.COUNT_LABEL, only)))["nodes"]
+    if label == PIECE_LABEL:
+        found -= (await fetch_one(tx, cypher.COUNT_PIECES))["nodes"]
+    return found

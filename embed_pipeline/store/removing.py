@@ -31,6 +31,7 @@ async def remove_side(side: Queue, *, is_own_queue: bool) -> int:
         )
     )
     await database.run_in_batches(cypher.DELETE_JOBS)
+    await database.run_in_batches(cypher.DELETE_BATCHES)
     if config.shape.index:
         await database.run_in_batches(DROP_INDEX, name=config.shape.index)
     await _drop_pieces(database, queue)

@@ -21,6 +21,9 @@ from embed_pipeline.store.schema.state import VectorIndex
 
 CANDIDATES_PER_HIT: Final = 10
 FEWEST_CANDIDATES: Final = 100
+MOST_CANDIDATES: Final = 10_000
+"""Asked for, ten times as many in each step, while there are fewer hits than wanted: a long text
+whose pieces are all near, or outdated versions that keep their vectors, crowd out the others."""
 SEARCH_SINCE: Final = (2026, 8)
 """The oldest server on which the clause ``SEARCH`` was tried; the procedure is deprecated there."""
 
@@ -67,19 +70,24 @@ async def search_entities(
     statement = nearest(index, config.shape, server=state.server)
 
     async def look(tx: Transaction) -> list[Record] | None:
-        found = await fetch(
-            tx,
-            statement,
-            index=index.name,
-            vector=numbers_of(vector),
-            model=model,
-            limit=limit,
-            candidates=max(FEWEST_CANDIDATES, limit * CANDIDATES_PER_HIT),
-            longest=ANY_LENGTH,
-            most=min(LONGEST_TEXT, share_of(limit)),
-            alias=alias,
-            epoch=epoch,
-        )
+        candidates = max(FEWEST_CANDIDATES, limit * CANDIDATES_PER_HIT)
+        while True:
+            found = await fetch(
+                tx,
+                statement,
+                index=index.name,
+                vector=numbers_of(vector),
+                model=model,
+                limit=limit,
+                candidates=candidates,
+                longest=ANY_LENGTH,
+                most=min(LONGEST_TEXT, share_of(limit)),
+                alias=alias,
+                epoch=epoch,
+            )
+            if len(found) >= limit or candidates >= MOST_CANDIDATES:
+                break
+            candidates = min(10 * candidates, MOST_CANDIDATES)
         if not found and alias:
             now = await alias_in(tx, alias)
             return [] if now and now.epoch == epoch else None

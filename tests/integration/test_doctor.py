@@ -180,12 +180,13 @@ async def test_m139_settings_that_miss_the_data_are_a_warning_with_a_suggestion(
 async def test_m139_the_names_of_a_graph_with_pieces_are_read(movies: Neo4jUnderTest) -> None:
     """Their label cannot be that of entities, and is one of the labels that are counted."""
     await movies.run("MATCH (m:Movie {title: 'Movie 1'}) SET m:Chunk")
+    await movies.run("CREATE (:Movie:EmbedChunk:Chunk {title: 'a piece, which is ours'})")
 
     names = await read_names(
         movies.queue.database, EntityShape(label="Movies", key="title", pieces=Pieces())
     )
 
-    assert names.labels == {"Movie": 12, "Chunk": 1}
+    assert names.labels == {"Movie": 13, "Chunk": 1}
 
 
 async def test_m139_one_text_for_all_is_a_warning(

@@ -49,6 +49,9 @@ CALL (job) { DETACH DELETE job } IN TRANSACTIONS OF 1000 ROWS
 """
 """All jobs of a queue whose side is removed. A worker that still holds one is refused then."""
 
+DELETE_BATCHES: Final[LiteralString] = "MATCH (batch:EmbedBatch) DELETE batch"
+"""What is known of its batches: nobody asks about them any more."""
+
 REMOVE_VECTORS: Final[LiteralString] = """
 MATCH (entity:%label%)
 WHERE entity.%vector_hash% IS NOT NULL

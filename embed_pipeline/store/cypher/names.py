@@ -12,6 +12,9 @@ RETURN label ORDER BY label LIMIT 100
 COUNT_LABEL: Final[LiteralString] = "MATCH (entity:%label%) RETURN count(entity) AS nodes"
 """One hit of the count store."""
 
+COUNT_PIECES: Final[LiteralString] = "MATCH (piece:EmbedChunk) RETURN count(piece) AS nodes"
+"""Nodes of ours that have a label of others."""
+
 PROPERTIES: Final[LiteralString] = """
 MATCH (entity:%label%)
 WITH entity LIMIT 1000

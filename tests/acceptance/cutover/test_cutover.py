@@ -8,7 +8,7 @@ import pytest
 
 from embed_pipeline.domain.cutover import Alias, Gate, Phase
 from embed_pipeline.domain.errors import CutoverError
-from embed_pipeline.operations import cutover
+from embed_pipeline.operations import cutover, wiring
 from embed_pipeline.operations.following import wanted_settings
 from embed_pipeline.store.alias import Neo4jAlias
 from tests.acceptance.cutover.conftest import (
@@ -209,7 +209,15 @@ async def test_m104_finish_removes_what_is_not_live_only_after_the_grace(
     with pytest.raises(CutoverError, match="index entity_embeddings was live 0 s ago"):
         await cutover.finish(deployment.driver, deployment.settings)
 
+    former = wiring.queue_on(deployment.driver, deployment.settings).batches
+    await former.begin("b", model=OLD, holder="w")
+    assert await former.write("b", holder="w", status="submitted", jobs=7)
+    with pytest.raises(CutoverError, match="7 of its jobs are in batches at the provider"):
+        await cutover.finish(deployment.driver, deployment.settings, grace=AT_ONCE)
+    assert await former.write("b", holder="w", status="collected")
+
     removed, entities = await cutover.finish(deployment.driver, deployment.settings, grace=AT_ONCE)
+    assert await former.every() == []
 
     alias = await deployment.alias()
     assert (removed.model, entities, alias.other, alias.phase) == (OLD, ENTITIES, None, None)

@@ -127,6 +127,29 @@ async def test_m120_a_search_finds_the_passage_and_its_entity(queue: DrainUnderT
     assert [(other.uid, other.passage) for other in others] == [("bob", others[0].text)]
 
 
+async def test_m120_a_text_of_many_near_pieces_crowds_nobody_out(
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.provider.answer_with = lambda body: vectors(
+        body, of_text=lambda text: [1.0, "short" in text, 0.0, 0.0]
+    )
+    await embedded(queue, PARAGRAPHS)
+    await embedded(queue, ["A short text."], "bob")
+    await queue.run("CALL db.awaitIndexes(60)")
+    monkeypatch.setattr("embed_pipeline.store.search.FEWEST_CANDIDATES", 5)
+    monkeypatch.setattr("embed_pipeline.store.search.CANDIDATES_PER_HIT", 1)
+
+    found = await search_entities(
+        queue.queue.database,
+        queue.config,
+        vector=vector_of([1.0, 0.0, 0.0, 0.0]),
+        model=MODEL,
+        limit=2,
+    )
+
+    assert [hit.uid for hit in found or []] == ["ada", "bob"]
+
+
 async def test_m121_editing_a_paragraph_pays_only_for_the_pieces_it_touches(
     queue: DrainUnderTest,
 ) -> None:
