@@ -88,12 +88,12 @@ def opened(
 ) -> Breaker:
     """Stop all leases; workers that fail together count as one failure.
 
-    ``roll`` is a number from 0 to 1.
+    Whoever fails when the next try is due has made that try. ``roll`` is a number from 0 to 1.
     """
     is_other = breaker.is_outage is not is_outage
     if breaker.status is BreakerStatus.CLOSED or is_other:
         breaker = Breaker(since=now)
-    is_news = breaker.status is not BreakerStatus.OPEN
+    is_news = breaker.status is not BreakerStatus.OPEN or breaker.is_probe_due(now)
     failures = breaker.failures + is_news
     pause = pause_after(failures, is_outage=is_outage) * (1 - JITTER * roll)
     return Breaker(

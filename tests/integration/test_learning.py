@@ -188,6 +188,11 @@ async def test_m123_a_server_that_is_down_gets_no_job_and_is_asked_by_the_next_d
     held_off = len(unknown.sent)
     await unknown.drain()
     assert len(unknown.sent) == held_off
+    await unknown.queue.run("MATCH (q:EmbedQueue) SET q.breaker_probe_at = 0")
+    for _ in range(2):
+        await unknown.drain()
+    again = (await unknown.queue.switch.state()).breaker
+    assert (len(unknown.sent), again.failures) == (held_off + 1, 2)
     unknown.server.answer_with = NARROW
     await unknown.queue.run("MATCH (q:EmbedQueue) SET q.breaker_probe_at = 0")
     report = await unknown.drain()

@@ -120,6 +120,17 @@ def test_the_breaker_waits_longer_and_longer_but_not_for_ever() -> None:
     assert minutes == [1, 2, 4, 8, 15, 15, 15]
 
 
+def test_m72_whoever_fails_when_a_try_is_due_has_made_it_and_whoever_fails_before_has_not() -> None:
+    first = opened(Breaker(), "down", NOW, is_outage=True, roll=0.0)
+    assert first.probe_at is not None
+
+    early = opened(first, "down", NOW + timedelta(seconds=9), is_outage=True, roll=0.0)
+    late = opened(first, "down", first.probe_at, is_outage=True, roll=0.0)
+
+    assert (early.failures, early.probe_at) == (1, first.probe_at)
+    assert (late.failures, late.probe_at) == (2, first.probe_at + timedelta(seconds=20))
+
+
 @given(failures=st.integers(0, 20), roll=st.floats(0, 1), is_outage=st.booleans())
 def test_m72_probes_of_several_queues_spread_within_a_tenth_of_the_pause(
     failures: int, roll: float, *, is_outage: bool

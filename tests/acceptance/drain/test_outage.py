@@ -66,29 +66,6 @@ def moved(queue: DrainUnderTest) -> MovedTime:
     return MovedTime(queue)
 
 
-async def test_m72_an_hour_of_503_fails_nothing_costs_nothing_and_is_asked_rarely(
-    queue: DrainUnderTest, moved: MovedTime
-) -> None:
-    await queue.given(JOBS)
-    queue.provider.answer_with = down
-
-    while moved.passed < HOUR:
-        report = await moved.drain()
-        assert (report.ending, report.completed) == (Ending.OUTAGE, 0)
-        await moved.until_next_try()
-    asked = len(queue.provider.requests)
-    counted, attempts = await queue.counted(), await queue.attempts()
-    queue.provider.answer_with = None
-    back = await moved.drain()
-
-    assert (counted, attempts) == ({"pending": JOBS}, {0: JOBS})
-    assert asked <= 40
-    # Of all these requests, one was for jobs.
-    assert sum(not is_probe(body) for body in queue.provider.requests[:asked]) == 1
-    assert (back.ending, back.completed) == (Ending.EMPTY, JOBS)
-    assert (await queue.switch.state()).breaker.status is BreakerStatus.CLOSED
-
-
 async def test_m72_the_pauses_grow_from_ten_seconds_to_five_minutes(
     queue: DrainUnderTest, moved: MovedTime
 ) -> None:
@@ -176,6 +153,34 @@ async def test_m72_whatever_the_way_of_being_down_no_job_pays(
     assert report.fault is not None
     assert f"provider down since {breaker.since:%Y-%m-%d %H:%M:%S} UTC, next try at" in report.fault
     assert back.completed == 3
+
+
+@pytest.mark.parametrize("kind", ["503", "connection_refused", "hanging"])
+async def test_m72_an_hour_of_it_fails_nothing_costs_nothing_and_is_asked_rarely(
+    queue: DrainUnderTest, moved: MovedTime, kind: str
+) -> None:
+    answer, address, _ = KINDS[kind]
+    await queue.given(JOBS)
+    queue.provider.answer_with = answer
+    elsewhere = address(queue.provider.port) if address else None
+    timeout = timedelta(milliseconds=100) if kind == "hanging" else timedelta(minutes=10)
+
+    while moved.passed < HOUR:
+        report = await moved.drain(base_url=elsewhere, job_timeout=timeout, grace=timedelta(0))
+        assert (report.ending, report.completed) == (Ending.OUTAGE, 0)
+        await moved.until_next_try()
+    asked = sum(report.requests for report in moved.reports)
+    seen = queue.provider.requests[:]
+    counted, attempts = await queue.counted(), await queue.attempts()
+    queue.provider.answer_with = None
+    back = await moved.drain()
+
+    assert (counted, attempts) == ({"pending": JOBS}, {0: JOBS})
+    assert asked <= 40
+    # Of all these requests, one was for jobs.
+    assert sum(not is_probe(body) for body in seen) <= 1
+    assert (back.ending, back.completed) == (Ending.EMPTY, JOBS)
+    assert (await queue.switch.state()).breaker.status is BreakerStatus.CLOSED
 
 
 async def test_m72_a_provider_that_flaps_every_20_seconds_fails_nothing(
