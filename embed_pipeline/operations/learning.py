@@ -93,12 +93,13 @@ async def ready_to_drain(
 ) -> AsyncGenerator[tuple[Settings, Embedder, DrainOptions]]:
     """What a drain works with, once it is known what the server takes; closes the embedder."""
     seconds = options.max_time / timedelta(seconds=1) if options.max_time else None
-    asking = Learning(queue, settings, owner, say).known(waits=not options.until_empty)
+    learning = Learning(queue, settings, owner, say)
+    asking = learning.known(waits=not options.until_empty)
     try:
         known = await unless_stopped(asking, stop, seconds=seconds)
         if known is None:
             # What the server would refuse is not sent.
-            options = replace(options, max_jobs=0)
+            options = replace(options, max_jobs=0, refusal=learning.why_not)
         elif known != settings:
             await embedder.close()
             settings, embedder = known, wiring.open_embedder(known)
@@ -115,6 +116,8 @@ class Learning:
     settings: Settings
     owner: str
     say: Say
+    why_not: str | None = None
+    """Why the server could not be asked."""
     _has_said: set[str] = field(default_factory=set)
 
     async def known(self, *, waits: bool) -> Settings | None:
@@ -141,15 +144,18 @@ class Learning:
         if state.is_paused or (
             is_open and not state.breaker.is_probe_due(await self.queue.batches.now())
         ):
+            self.why_not = state.closed
             return False
         try:
             learnt = await Probe(self.settings, self._is_taken).found()
         except BudgetSpentError as spent:
+            self.why_not = str(spent)
             self._tell(f"the server is not asked yet what it takes: {spent}")
             return False
         except EmbeddingError as error:
             is_outage = not isinstance(error, CriticalError)
-            await self.queue.switch.open_breaker(str(error), is_outage=is_outage)
+            breaker = await self.queue.switch.open_breaker(str(error), is_outage=is_outage)
+            self.why_not = str(breaker)
             self._tell(f"what the server takes cannot be found out yet: {error}")
             return False
         if learnt is None:

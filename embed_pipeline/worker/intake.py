@@ -84,7 +84,7 @@ class Intake:
         self._look_again_at = 0.0
         self._silent_since = 0.0
         self._empty_in_a_row = 0
-        self.refusal: str | None = None
+        self.refusal = options.refusal
         limits = parts.embedder.limits
         self._most = limits.inputs
         """Jobs of a lease; falls where the database has no time or memory for so many."""
@@ -96,8 +96,6 @@ class Intake:
     def budget(self) -> int:
         """How many jobs may still be leased."""
         most = min(self._options.most_per_lease(self._texts_per_request), self._most)
-        if self._options.max_jobs is None:
-            return most
         return min(most, self._options.jobs_left(self._report))
 
     @property

@@ -85,6 +85,8 @@ class DrainOptions:
     recovery_interval: timedelta = timedelta(minutes=1)
     """Zero turns recovery off, at the start of a drain too."""
     recovery_grace: timedelta = timedelta(0)
+    refusal: str | None = None
+    """Why nothing is to be leased, where that is known before the first lease."""
     max_jobs: int | None = None
     max_time: timedelta | None = None
     until_empty: bool = True

@@ -198,6 +198,7 @@ async def test_m123_a_server_that_is_down_gets_no_job_and_is_asked_by_the_next_d
     report = await unknown.drain()
 
     assert (down.leased, breaker.is_outage, held_off) == (0, True, 1)
+    assert (down.ending, down.reason) == (Ending.CLOSED, str(breaker))
     assert "cannot be found out yet" in unknown.said[0]
     assert (report.completed, report.failed.total()) == (JOBS, 0)
 
