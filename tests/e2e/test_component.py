@@ -53,15 +53,18 @@ def written_movies() -> None:
             "'Jaws: do not go into the water'] AS line "
             "CREATE (:Movie {title: split(line, ':')[0], tagline: line, version: 1})"
         )
+        driver.execute_query(
+            "CREATE (:Person {name: 'Ripley', entityType: 'person', observations: ['Brave']})"
+        )
 
 
-@dg.asset(deps=[dg.AssetKey(["movies", "entity_embeddings"])])
-def found_movies(context: dg.AssetExecutionContext) -> None:
+@dg.asset(deps=[dg.AssetKey([name, "entity_embeddings"]) for name in ("movies", "people")])
+def found_nodes(context: dg.AssetExecutionContext) -> None:
     with graph() as driver:
         [record] = driver.execute_query(
-            "MATCH (m:Movie) WHERE m.embedding IS NOT NULL RETURN count(m) AS embedded"
+            "MATCH (n:Movie|Person) WHERE n.embedding IS NOT NULL RETURN count(n) AS embedded"
         ).records
-    context.log.info(f"{record['embedded']} movies can be found")
+    context.log.info(f"{record['embedded']} nodes can be found")
 """
 EMBEDDINGS = """\
 type: embed_pipeline.EmbedPipelineComponent
@@ -79,6 +82,7 @@ attributes:
       label: Person
       provider: mock
       dimensions: 16
+      deps: [written_movies]
 """
 
 
@@ -146,9 +150,10 @@ def test_m94_the_component_is_scaffolded_checked_and_embeds_what_is_upstream(
         config = f'{{"ops": {{"install_schema": {{"config": {{"embedding": "{name}"}}}}}}}}'
         ready = cinema.dg("launch", "--job", "initialise_schema", "--config-json", config)
         assert ready.returncode == 0, ready.stdout + ready.stderr
-    selection = "written_movies,movies/entity_embeddings,found_movies"
+    selection = "written_movies,movies/entity_embeddings,people/entity_embeddings,found_nodes"
     ran = cinema.dg("launch", "--assets", selection)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "2 completed, 0 failed" in ran.stderr
-    assert "2 movies can be found" in ran.stderr
+    for completed in ("2 completed, 0 failed", "1 completed, 0 failed"):
+        assert completed in ran.stderr
+    assert "3 nodes can be found" in ran.stderr

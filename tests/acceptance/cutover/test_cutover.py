@@ -90,6 +90,7 @@ async def test_m100_go_refuses_while_a_gate_is_red_and_names_it(deployment: Depl
     assert gates[0].figures["embedded"] == ENTITIES
 
 
+@pytest.mark.proof
 async def test_m100_mock_vectors_and_a_missing_index_do_not_go_live(
     deployment: Deployment,
 ) -> None:
@@ -105,6 +106,7 @@ async def test_m100_mock_vectors_and_a_missing_index_do_not_go_live(
         await cutover.go(deployment.driver, deployment.settings)
 
 
+@pytest.mark.proof
 async def test_m100_vectors_of_other_lengths_do_not_go_live(deployment: Deployment) -> None:
     alias = await deployment.filled()
     assert alias.other is not None
@@ -283,6 +285,7 @@ async def by_name(deployment: Deployment, index: str, text: str) -> list[dict[st
 
 
 @pytest.mark.proof
+@pytest.mark.proof
 async def test_m104_a_candidate_that_was_never_live_is_given_up_only_by_force(
     deployment: Deployment,
 ) -> None:
@@ -330,6 +333,7 @@ async def test_a_second_cutover_waits_for_the_first(deployment: Deployment) -> N
         await deployment.start(model=OLD, dimensions=OLD_LENGTH)
 
 
+@pytest.mark.proof
 @pytest.mark.proof
 async def test_a_third_model_and_the_first_one_again(deployment: Deployment) -> None:
     for model, length in ((NEW, NEW_LENGTH), ("model-c", 4), (OLD, OLD_LENGTH)):
