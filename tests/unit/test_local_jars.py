@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import replace
@@ -309,14 +308,16 @@ def test_a_hanging_download_does_not_hold_up_the_error_of_another(tmp_path: Path
     def fetch(jar: Jar, *, into: Path, on_bytes: Callable[[int], None]) -> Path:
         if jar.artifact == "kernel":
             hang.wait(60)
+            hung.append(jar)
         raise LocalServerError("no network")
 
-    began = time.monotonic()
+    hung: list[Jar] = []
     with pytest.raises(LocalServerError, match="no network"):
         ensure_jars(tmp_path, lock=lock, fetch=fetch)
+    was_over = bool(hung)
     hang.set()
 
-    assert time.monotonic() - began < 30
+    assert not was_over
 
 
 @pytest.mark.parametrize("file", [LOCK_FILE, LOCK_2026], ids=["package", "tests"])
