@@ -1,6 +1,7 @@
 """Pieces of texts as nodes: staged in parts if they are many, and switched with the completion."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -115,14 +116,18 @@ class _Stored:
     """The pieces that the graph has for one completion."""
 
     def __init__(self) -> None:
-        self.placed: list[StoredPiece] = []
+        self.placed: dict[str, StoredPiece] = {}
         self.staged: list[StoredPiece] = []
         self.outdated: set[str] = set()
         """Those on versions that are history."""
+        self.links: Counter[str] = Counter()
+        """To how many current nodes each leads."""
+        self.nodes = 0
+        """How many current nodes share the key; one, if all is well."""
 
     @property
     def all(self) -> list[StoredPiece]:
-        return [*self.placed, *self.staged]
+        return [*self.placed.values(), *self.staged]
 
 
 async def _stored(
@@ -135,9 +140,12 @@ async def _stored(
     keys = list(uid_of_key)
     for record in await fetch(tx, statement, keys=keys, outdated=not config.keeps_old):
         own = found[job_of_uid[uid_of_key[record["key"]]]]
+        own.nodes += record["nodes"]
         for id_, text_hash, is_current in record["pieces"]:
-            own.placed.append(StoredPiece(id_, text_hash))
-            if not is_current:
+            own.placed[id_] = StoredPiece(id_, text_hash)
+            if is_current:
+                own.links[id_] += 1
+            else:
                 own.outdated.add(id_)
     for record in await fetch(tx, cypher.READ_STAGED, jobs=list(found)):
         own = found[record["job"]]
@@ -165,11 +173,11 @@ async def write_pieces(tx: Transaction, config: QueueConfig, rows: Sequence[Comp
     moved: list[str] = []
     placed: list[dict[str, Any]] = []
     links: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
     pairs: list[list[str]] = []
     for row, change in zip(rows, changes, strict=True):
         own = stored[row.lease.job_id]
         staged = {piece.id for piece in own.staged}
-        there = {piece.id for piece in own.placed} - own.outdated
         ids = [id_ or created[_uid(row, place)] for place, id_ in enumerate(change.taken)]
         adopted += [id_ for id_ in ids if id_ in staged]
         removed += [id_ for id_ in change.unused if id_ not in staged]
@@ -179,7 +187,9 @@ async def write_pieces(tx: Transaction, config: QueueConfig, rows: Sequence[Comp
             for index, (id_, passage) in enumerate(zip(ids, row.passages, strict=True))
         ]
         keys = list(keys_of([row.lease.entity_uid]))
-        links.append({"keys": keys, "ids": [id_ for id_ in ids if id_ not in there]})
+        links.append({"keys": keys, "ids": [id_ for id_ in ids if not own.links[id_]]})
+        if some := [id_ for id_ in ids if 0 < own.links[id_] < own.nodes]:
+            missing.append({"keys": keys, "ids": some})
         pairs += [[one, other] for one, other in pairwise(ids)]
     shape = config.shape
     await fetch(tx, cypher.ADOPT_STAGED, ids=adopted)
@@ -189,6 +199,8 @@ async def write_pieces(tx: Transaction, config: QueueConfig, rows: Sequence[Comp
     if moved:
         await fetch(tx, for_shape(cypher.UNLINK_OUTDATED, shape), ids=moved)
     await fetch(tx, for_shape(cypher.LINK_PIECES, shape), rows=links)
+    if missing:
+        await fetch(tx, for_shape(cypher.LINK_MISSING, shape), rows=missing)
     await fetch(tx, cypher.CHAIN_PIECES, pairs=pairs)
 
 

@@ -1,7 +1,7 @@
 """Query plans: what costs the batch today must not cost the queue tomorrow."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import ModuleType
 from typing import Any, LiteralString
 
@@ -28,6 +28,7 @@ from embed_pipeline.store import (
     steps,
     transactions,
 )
+from embed_pipeline.store.connection import open_driver
 from embed_pipeline.store.cypher import (
     admin as cypher_admin,
     adopt as cypher_adopt,
@@ -39,6 +40,7 @@ from embed_pipeline.store.cypher import (
     worker as cypher_worker,
 )
 from embed_pipeline.store.naming import for_shape
+from tests.conftest import TestServer
 from tests.integration.test_queue_races import given_many
 from tests.support.queue_harness import LEASE, MODEL, SHAPE, VECTOR, Neo4jUnderTest, hash_for
 
@@ -156,16 +158,26 @@ FILTER = dict.fromkeys(
 )
 
 
-@pytest.mark.parametrize("jobs", [0, 50])
+@pytest.fixture(scope="module", params=[0, 50])
+async def filled(
+    request: pytest.FixtureRequest, neo4j_server: TestServer
+) -> AsyncIterator[Neo4jUnderTest]:
+    """A queue of so many jobs, which nobody changes."""
+    async with open_driver(neo4j_server.connection) as driver:
+        queue = Neo4jUnderTest(driver, neo4j_server.database)
+        await queue.wipe()
+        await given_many(queue, request.param)
+        yield queue
+
+
 @pytest.mark.parametrize("name", INDEXED)
 async def test_no_statement_scans_a_label_or_sorts_the_backlog(
-    queue: Neo4jUnderTest, name: str, jobs: int
+    filled: Neo4jUnderTest, name: str
 ) -> None:
     """Also not if the plan was made for an empty queue: some plans are kept."""
-    await given_many(queue, jobs)
     parameters = {**PARAMETERS, **FILTER}
 
-    async with queue.driver.session(database=queue.database) as session:
+    async with filled.driver.session(database=filled.database) as session:
         await (await session.run("CALL db.clearQueryCaches()")).consume()
         result = await session.run(f"EXPLAIN {INDEXED[name]}", parameters)  # pyright: ignore[reportArgumentType]
         plan: Any = (await result.consume()).plan

@@ -20,12 +20,18 @@ UNWIND $keys AS key
 MATCH (entity:%label% {%key%: key}) USING INDEX entity:%label%(%key%)
 WITH key, entity, %current_entity% AS is_current
 WHERE is_current OR $outdated
-MATCH (entity)<-[:FROM_DOCUMENT]-(piece:EmbedPiece)
-WITH key, piece, is_current ORDER BY piece.index
-RETURN key, collect([elementId(piece), piece.text_hash, is_current]) AS pieces
+OPTIONAL MATCH (entity)<-[:FROM_DOCUMENT]-(piece:EmbedPiece)
+WITH key, entity, piece, is_current ORDER BY piece.index
+RETURN key,
+  count(DISTINCT CASE WHEN is_current THEN entity END) AS nodes,
+  collect(CASE WHEN piece IS NOT NULL THEN [elementId(piece), piece.text_hash, is_current] END)
+    AS pieces
 """
 """The pieces of entities, and of their outdated versions: a new version of a text takes over what
-it shares with the last one."""
+it shares with the last one.
+
+A piece comes as often as there are nodes that it leads to: several may share a key.
+"""
 
 READ_STAGED: Final[LiteralString] = """
 CYPHER replan=skip
@@ -113,6 +119,18 @@ CREATE (piece)-[:FROM_DOCUMENT]->(entity)
 
 MERGE would look for the way among all that the entity has: with 10,000 it does not end in time.
 """
+
+LINK_MISSING: Final[LiteralString] = """
+CYPHER replan=skip
+UNWIND $rows AS row
+UNWIND row.keys AS key
+MATCH (entity:%label% {%key%: key}) USING INDEX entity:%label%(%key%)
+WHERE %current_entity%
+UNWIND row.ids AS id
+MATCH (piece) WHERE elementId(piece) = id
+MERGE (piece)-[:FROM_DOCUMENT]->(entity)
+"""
+"""The same for pieces that lead to some of the nodes that share a key, and not to all."""
 
 CHAIN_PIECES: Final[LiteralString] = """
 CYPHER replan=skip

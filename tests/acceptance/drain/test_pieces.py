@@ -220,6 +220,23 @@ async def test_m120_pieces_that_somebody_deleted_are_found_and_made_anew(
     assert await texts(queue) == pieces_of(PARAGRAPHS)
 
 
+async def test_m122_nodes_that_share_a_key_share_pieces_and_lose_none(
+    queue: DrainUnderTest,
+) -> None:
+    """Two clients have written an entity at once, and no constraint kept them from it."""
+    edited = [*PARAGRAPHS[:20], "Another one.", *PARAGRAPHS[21:]]
+    await embedded(queue, PARAGRAPHS)
+    await queue.run("MATCH (e:Entity {name: 'ada'}) CREATE (twin:Entity) SET twin = e {.*}")
+    await embedded(queue, PARAGRAPHS)
+    assert await texts(queue) == sorted(2 * pieces_of(PARAGRAPHS), key=pieces_of(PARAGRAPHS).index)
+
+    sent = await embedded(queue, edited)
+
+    assert sent
+    assert await texts(queue) == sorted(2 * pieces_of(edited), key=pieces_of(edited).index)
+    assert not (await queue.reconcile()).enqueued
+
+
 async def test_m120_a_bound_makes_larger_pieces_and_cuts_nothing() -> None:
     text = rendered(PARAGRAPHS)
 
