@@ -77,6 +77,17 @@ class Evidence:
                 heard = [x for x in self.leases.get(id_, []) if x["fence"] == job["fence"]]
                 if all((id_, lease["fence"]) in alone for lease in heard):
                     found.add(id_)
+        # So it was with those that somebody has asked for again since.
+        hurt = {(id_, fence) for event in self.of("transient") for id_, fence in event["leases"]}
+        last = {
+            (id_, lease["fence"])
+            for id_, leases in self.leases.items()
+            for lease in leases
+            if lease["attempts"] >= lease["max"]
+        }
+        for what, (id_, fence), word in self.outcomes:
+            if what == "fail" and word == "failed" and (id_, fence) in hurt & last & alone:
+                found.add(id_)
         return frozenset(found)
 
     @cached_property

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from embed_pipeline.domain import breaker
+from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome, Existing
 from embed_pipeline.domain.results import (
@@ -104,6 +105,8 @@ class RecordingStore(Neo4jJobStore):
 
     async def fail(self, rows: Sequence[Failure]) -> list[FailureOutcome]:
         leases = [row.lease for row in rows]
+        hurt = [row.lease for row in rows if row.category is ErrorCategory.TRANSIENT]
+        self.log("transient", leases=[(lease.job_id, lease.fence) for lease in hurt])
         return await self._call("fail", leases, super().fail(rows), _words)
 
     async def release(self, leases: Sequence[Lease]) -> int:

@@ -200,6 +200,11 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("innocent failed", "and was retried", lambda s: s.asked("fail", 1, ["failed"])),
     (
         "innocent failed",
+        "in company at last, and was asked for again",
+        lambda s: was_asked_for_again_after_its_last_attempt(s, is_shared=True),
+    ),
+    (
+        "innocent failed",
         "by the expiry of a shared lease",
         two_things(
             lambda s: s.leased(fence=2, attempts=2, is_shared=True),
@@ -382,6 +387,20 @@ def lost_its_last_attempt_to_the_provider(story: Story) -> None:
     story.left(fence=3, attempts=3, error_category="TRANSIENT")
 
 
+def was_asked_for_again_after_its_last_attempt(story: Story, *, is_shared: bool = False) -> None:
+    """The provider lost it, and then somebody changed the text: in the end nothing has failed."""
+    story.events = story.events[:1]
+    for attempt in (1, 2, 3):
+        story.leased(fence=attempt, attempts=attempt, is_shared=is_shared)
+    story.add("transient", leases=[[JOB, 3]])
+    story.asked("fail", 3, ["failed"])
+    story.add("revived", uid="ada", version=1, is_put_off=False)
+    story.leased(fence=4, attempts=1)
+    story.asked("complete", 4, ["completed"])
+    story.left(fence=4, attempts=1)
+    story.entity["chaos_writes"] = [f"{JOB}:4:1"]
+
+
 def lost_its_last_attempt_to_a_query_of_others(story: Story) -> None:
     """As above, but somebody else's recovery took the lease, and the adoption a fence."""
     lost_its_last_attempt_to_the_harness(story)
@@ -441,6 +460,7 @@ def deleted(story: Story) -> None:
         recovered_after_an_outage,
         lost_its_last_attempt_to_the_harness,
         lost_its_last_attempt_to_the_provider,
+        was_asked_for_again_after_its_last_attempt,
         lost_its_last_attempt_to_a_query_of_others,
         deleted,
         neighbours_came_and_went,
