@@ -52,5 +52,5 @@ GRANT DELETE ON GRAPH neo4j NODES EmbedPiece, EmbedPieceStaged TO embed_pipeline
 GRANT DELETE ON GRAPH neo4j RELATIONSHIPS FROM_DOCUMENT, NEXT_CHUNK TO embed_pipeline;
 GRANT CREATE NEW RELATIONSHIP TYPE ON DATABASE neo4j TO embed_pipeline;
 
-GRANT EXECUTE PROCEDURE apoc.periodic.iterate, db.create.setNodeVectorProperty, db.index.vector.queryNodes, db.labels, dbms.components ON DBMS TO embed_pipeline;
+GRANT EXECUTE PROCEDURE apoc.periodic.iterate, db.create.setNodeVectorProperty, db.index.vector.queryNodes, db.labels, db.relationshipTypes, dbms.components ON DBMS TO embed_pipeline;
 GRANT EXECUTE USER DEFINED FUNCTION apoc.version ON DBMS TO embed_pipeline;
