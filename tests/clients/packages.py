@@ -27,7 +27,7 @@ PYTHON_CLIENTS: Final = (
 WITHOUT_ITS_SERVER: Final = "mcp-neo4j-memory==0.4.5"
 """What it writes is one module; its server's dependencies take ten seconds to import."""
 MEMENTO: Final = "@gannonh/memento-mcp@0.3.9"
-LONGEST_INSTALLATION: Final = 120.0
+LONGEST_INSTALLATION: Final = 300.0
 """Seconds of one command; a network that swallows everything must not hold the other tests up."""
 _REFUSED: Final[dict[str, str]] = {}
 """What could not be installed, and why: it is not tried again for every test."""

@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from tests.support.machines import CELERY
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import BIN, ROOT
 from tests.support.redis_server import running_redis
 
-PATIENCE_SECONDS = 120
 PATH = os.pathsep.join([str(ROOT), str(CELERY)])
 
 

@@ -20,6 +20,7 @@ from tests.support.openai_server import (
     failure,
     openai_server,
 )
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import Project
 
 ENTITIES = 329
@@ -186,7 +187,7 @@ def test_sigterm_gives_back_what_has_not_started_and_finishes_what_has(
     drain.send_signal(signal.SIGINT)
     said = read_until(drain, "Still giving jobs back")
     provider.gate.set()
-    said += drain.communicate(timeout=300)[0]
+    said += drain.communicate(timeout=PATIENCE_SECONDS)[0]
 
     in_flight = len(provider.requests[0]["input"])
     assert drain.returncode == 0, said
@@ -454,7 +455,7 @@ def status_count(database: Driver, status: str) -> int:
 
 
 def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
         assert time.monotonic() < deadline
         assert process is None or process.poll() is None, process.communicate()[0]

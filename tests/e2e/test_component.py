@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import TestServer
 from tests.support.leftovers import drop_queues
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import BIN
 
 PYPROJECT = """\
@@ -116,7 +117,7 @@ class Cinema:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
 

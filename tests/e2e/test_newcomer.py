@@ -15,10 +15,10 @@ from neo4j import Driver, GraphDatabase
 
 from embed_pipeline.devserver.ports import answers, free_port
 from tests.support.openai_server import KEY, openai_server, refusing_dimensions
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import ROOT, Project, make_project
 
 ENTITIES = 329
-START_SECONDS = 150
 EXAMPLE = ROOT / ".env.example"
 
 
@@ -262,7 +262,7 @@ def test_m97_m98_dev_starts_everything_makes_sense_at_once_and_ctrl_c_stops_it(
         assert "already running" in again.stderr
     finally:
         dev.send_signal(signal.SIGINT)
-        rest = dev.communicate(timeout=300)[0]
+        rest = dev.communicate(timeout=PATIENCE_SECONDS)[0]
 
     assert dev.returncode == 0, rest
     assert "Stopped" in rest
@@ -286,7 +286,7 @@ def test_dev_cleans_up_after_one_that_was_killed(project: Project, database: Dri
     second = subprocess.Popen(command, cwd=project.folder, env=project.variables(), **pipes)
     wait_for(second, "Running.")
     second.send_signal(signal.SIGTERM)
-    second.communicate(timeout=300)
+    second.communicate(timeout=PATIENCE_SECONDS)
 
     assert second.returncode == 0
     assert not answers(port)
@@ -311,7 +311,7 @@ def test_dev_with_a_wrong_setting_starts_nothing(project: Project) -> None:
 
 
 def wait_until_embedded(database: Driver, entities: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     embedded = "MATCH (e:Entity) WHERE e.embedding IS NOT NULL RETURN count(e) AS embedded"
     while database.execute_query(embedded).records[0]["embedded"] < entities:
         assert time.monotonic() < deadline, "not everything was embedded"
@@ -322,7 +322,7 @@ def wait_for(process: subprocess.Popen[str], words: str) -> str:
     """Read the output until the words have been said."""
     said = ""
     assert process.stdout is not None
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     for line in process.stdout:
         said += line
         if words in line:

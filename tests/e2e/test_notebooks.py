@@ -24,6 +24,7 @@ from embed_pipeline.history.tables import DRAINS, METRICS, Table
 from embed_pipeline.settings import load_settings
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.conftest import TestServer
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import ROOT, make_project
 from tests.support.queue_harness import MODEL, Neo4jUnderTest
 
@@ -145,7 +146,7 @@ async def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
     """Run a notebook as somebody would who opened it in that folder."""
     notebook = nbformat.read(path, as_version=4)
     place = {"metadata": {"path": str(folder)}}
-    await NotebookClient(notebook, timeout=240, resources=place).async_execute()
+    await NotebookClient(notebook, timeout=PATIENCE_SECONDS, resources=place).async_execute()
     return notebook
 
 

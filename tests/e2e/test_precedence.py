@@ -14,6 +14,7 @@ from embed_pipeline.devserver.ports import free_port
 from tests.conftest import TestServer
 from tests.support.dagster_deployment import polled
 from tests.support.dagster_graphql import LOCATION, DagsterGraphQL
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import BIN, Project, make_project
 from tests.support.queue_harness import DIMENSIONS, Neo4jUnderTest
 
@@ -72,7 +73,7 @@ def started(project: Project, name: str, *command: str, **environment: str) -> I
         yield Started(f"http://127.0.0.1:{port}", process, log)
     finally:
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=300)
+        process.wait(timeout=PATIENCE_SECONDS)
 
 
 WAYS = {

@@ -28,6 +28,7 @@ from embed_pipeline.devserver.neo4j_server import Neo4jServer
 from embed_pipeline.devserver.ports import free_port
 from embed_pipeline.devserver.shell import shell
 from tests.conftest import QUICK, SMALL
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +300,7 @@ START = """
 def test_several_starts_at_once_make_one_server(new_server: Neo4jServer):
     starters = [run_python(START, new_server.home, new_server.bolt_port) for _ in range(4)]
 
-    answers = [starter.communicate(timeout=300)[0].strip() for starter in starters]
+    answers = [starter.communicate(timeout=PATIENCE_SECONDS)[0].strip() for starter in starters]
 
     assert sorted(answers) == ["False", "False", "False", "True"]
     home = f"--home-dir={new_server.home}"

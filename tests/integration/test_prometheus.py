@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from embed_pipeline.operations.reading import objectives
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.settings import Settings, load_settings
 from tests.conftest import TestServer
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import ROOT, Project
 from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
@@ -40,7 +40,6 @@ ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 DOCS = ROOT / "docs" / "monitoring.md"
 NAME = re.compile(r"\bembed_queue_\w+")
 OTHER_UNITS = ("_ms", "_milliseconds", "_minutes", "_hours", "_days", "_percent", "_cents")
-PATIENCE = timedelta(seconds=60)
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -265,7 +264,7 @@ async def test_a_failed_scrape_is_said_once_and_answered_with_down(
 
 
 def fetch(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=PATIENCE.total_seconds()) as answer:
+    with urllib.request.urlopen(address, timeout=PATIENCE_SECONDS) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
         return answer.read().decode()
 
@@ -343,7 +342,7 @@ def test_the_command_serves_until_it_is_stopped(prepared: None, project: Project
     with serving(project, port) as (server, said):
         figures = fetch(f"http://127.0.0.1:{port}/metrics")
         server.send_signal(signal.SIGINT)
-        code = server.wait(PATIENCE.total_seconds())
+        code = server.wait(PATIENCE_SECONDS)
 
     assert said == f"▸ http://127.0.0.1:{port}/metrics; Ctrl-C stops\n"
     assert "embed_queue_up 1.0" in figures

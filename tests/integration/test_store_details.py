@@ -10,6 +10,7 @@ from embed_pipeline.domain.job import JobFilter, JobStatus, NewJob
 from embed_pipeline.domain.results import CompletionOutcome
 from embed_pipeline.domain.vector import vector_of
 from embed_pipeline.store.config import QueueConfig
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.queue_harness import DIMENSIONS, MODEL, NUMBERS, VECTOR, Neo4jUnderTest, hash_for
 
 
@@ -115,7 +116,7 @@ async def test_i16_a_worker_suspended_inside_a_transaction_blocks_others_for_a_w
     stuck = await session.begin_transaction(timeout=1.0)
     await stuck.run("MATCH (q:EmbedQueue) SET q._lock = 1")
 
-    batch = await asyncio.wait_for(queue.lease(), timeout=300)
+    batch = await asyncio.wait_for(queue.lease(), timeout=PATIENCE_SECONDS)
 
     assert len(batch.jobs) == 1
     await stuck.close()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+from tests.support.patience import PATIENCE_SECONDS
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = [
     "--headless",
@@ -21,7 +23,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE_MS = 60_000
+PATIENCE_MS = PATIENCE_SECONDS * 1000
 LAST_HOUR = re.compile(r"^\d\d:\d\d to \d\d:\d\d UTC$")
 """What is read aloud of the picture above the figures of a queue."""
 

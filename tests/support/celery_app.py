@@ -6,8 +6,9 @@ from typing import Any
 import redis
 from dagster_celery.make_app import make_app
 
+from tests.support.patience import PATIENCE_SECONDS
+
 QUEUE = "dagster"
-PATIENCE_SECONDS = 120
 app: Any = make_app()
 
 

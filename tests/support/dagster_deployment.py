@@ -20,13 +20,13 @@ from tests.conftest import OWN_PREFIXES, TestServer
 from tests.support.dagster_graphql import DagsterGraphQL, Run
 from tests.support.memento import remember
 from tests.support.openai_server import KEY, OpenAIServer
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import ROOT, Project
 from tests.support.queue_harness import DIMENSIONS
 
 Answer = TypeVar("Answer")
 
 POLL_SECONDS = 0.5
-PATIENCE_SECONDS = 300
 LOG_TAIL_LINES = 40
 WORKER_TAG = "embed_pipeline/worker"
 

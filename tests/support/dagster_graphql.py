@@ -6,6 +6,8 @@ import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.patience import PATIENCE_SECONDS
+
 LOCATION = {"repositoryLocationName": "embed_pipeline", "repositoryName": "__repository__"}
 
 METADATA = """
@@ -160,7 +162,8 @@ class DagsterGraphQL:
         headers = {"Content-Type": "application/json"}
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(self._url, data=body, headers=headers), timeout=60
+                urllib.request.Request(self._url, data=body, headers=headers),
+                timeout=PATIENCE_SECONDS,
             ) as answer:
                 said = json.load(answer)
         except urllib.error.HTTPError as error:

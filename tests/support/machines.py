@@ -19,9 +19,9 @@ import yaml
 from embed_pipeline.devserver.ports import free_port
 from tests.support.dagster_deployment import without_own_settings
 from tests.support.dagster_graphql import DagsterGraphQL
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import BIN, ROOT
 
-PATIENCE_SECONDS = 120
 CELERY = ROOT / "deploy/celery"
 
 

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-PATIENCE: Final = 60.0
-"""Seconds after which a server that does not answer is ended, so that no test waits for ever."""
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @dataclass
@@ -37,7 +36,8 @@ class McpClient:
     def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         self._requests += 1
         self._send({"id": self._requests, "method": method, "params": params})
-        watch = threading.Timer(PATIENCE, self.process.kill)
+        # So that no test waits for ever for a server that does not answer.
+        watch = threading.Timer(PATIENCE_SECONDS, self.process.kill)
         watch.start()
         try:
             for line in self.process.stdout or ():

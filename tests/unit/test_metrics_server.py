@@ -12,8 +12,8 @@ from embed_pipeline import loopback_server, prometheus
 from embed_pipeline.domain.errors import UnreachableError
 from embed_pipeline.domain.health import Reading
 from embed_pipeline.settings import Settings, load_settings
+from tests.support.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 30
 SCRAPES = 16
 
 

@@ -14,10 +14,10 @@ from tests.conftest import TestServer
 from tests.proof.clocks.stepped_clock import HOUR, SteppedClock
 from tests.support.dagster_deployment import SETTINGS, Graph
 from tests.support.openai_server import OpenAIServer
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import Project, make_project
 
 pytestmark = pytest.mark.proof
-PATIENCE_SECONDS = 90
 NOTICED = "the clock was set back by 3600 s"
 
 

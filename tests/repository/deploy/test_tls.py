@@ -18,11 +18,11 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
 from tests.repository.deploy.files import DOCKER, KUBERNETES, SYSTEMD, load
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.project import ROOT
 
 SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 """How a client of PostgreSQL asks for TLS, before it says anything else."""
-PATIENCE_SECONDS = 30
 DOCS = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
 [BROKER] = re.findall(r"celery_broker_url: (\S+)", DOCS)
 
