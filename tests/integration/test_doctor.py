@@ -70,7 +70,10 @@ async def test_m135_an_index_that_another_program_made_is_used_by_init_search_an
         Mark.GOOD,
         "theirs, 4 dimensions as the model; it was there before one named ours; it is used",
     )
-    on_entities = "SHOW VECTOR INDEXES YIELD name, properties WHERE properties = ['embedding']"
+    on_entities = """
+    SHOW VECTOR INDEXES YIELD name, labelsOrTypes, properties
+    WHERE labelsOrTypes = ['Entity'] AND properties = ['embedding']
+    """
     assert [row["name"] for row in await queue.run(on_entities)] == ["theirs"]
 
 
