@@ -113,11 +113,11 @@ async def spoiled(
 
     server = neo4j_server
     async with open_driver(server.connection) as driver:
-        queue = (
-            DrainUnderTest(
-                driver, server.database, connection=server.connection, server=running_provider
-            ).on_a_clock()
-        )  # On a busy machine a second attempt would be due before the first of others.
+        queue = DrainUnderTest(
+            driver, server.database, connection=server.connection, server=running_provider
+        )
+        # Time stands still: on a busy machine second attempts would be due before the drain ends.
+        queue = queue.on_a_clock()
         await queue.wipe()
         await queue.given(len(NEIGHBOURS))
         for name in ALONE:
