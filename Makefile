@@ -28,7 +28,7 @@ notebooks: setup ## Open the analysts' notebooks on 127.0.0.1, with the data of 
 # by NEO4J_TEST_URI can only be used by one.
 TEST_WORKERS = $(if $(NEO4J_TEST_URI),,-n 3 --dist loadfile --no-loadscope-reorder)
 test: setup ## Run all tests against a real Neo4j
-	@$(BIN)/python -m pytest $(TEST_WORKERS)
+	@MAKEFLAGS= $(BIN)/python -m pytest $(TEST_WORKERS)
 
 lint: setup ## Look for mistakes and wrong format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -39,7 +39,9 @@ format: setup ## Put the code into its format
 types: setup ## Check the types
 	@$(BIN)/pyright
 
-check: lint types test ## Everything that CI does
+# Types are checked beside the first tests.
+check: lint ## Everything that CI does
+	@$(MAKE) --no-print-directory --jobs 2 types test
 
 # Types are checked beside the tests; one process is enough for what is left.
 quick: setup ## Lint, types, unit tests and the contract of the queue on the fake and on one Neo4j
