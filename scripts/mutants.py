@@ -67,6 +67,10 @@ def main(arguments: Sequence[str]) -> int:
         for mutant in read_mutants()
         if not arguments or any(part in mutant.name for part in arguments)
     ]
+    if not mutants:
+        # Without a test to run, pytest would run all of them.
+        print(f"no mutant has {' or '.join(map(repr, arguments))} in its name; see {TABLE}")
+        return 2
     with TemporaryDirectory(prefix="embed-pipeline-mutants-") as folder, server() as environment:
         copy = Path(folder) / "project"
         shutil.copytree(ROOT, copy, ignore=NOT_COPIED)
