@@ -3,7 +3,8 @@
 ``tests/mutants.toml`` lists deliberately broken guards. Each is applied to a copy of the project,
 and the test it names must fail. A name, or a part of one, runs only the mutants that have it.
 
-Exit code 1: a mutant has survived, its text is no longer there, or a test fails without any.
+Exit code 1: a mutant has survived, its text is no longer there, or a test fails without any; 2: no
+mutant has the name.
 """
 
 import os
