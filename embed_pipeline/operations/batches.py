@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from embed_pipeline.domain.errors import EmbeddingError
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.operations import wiring
 from embed_pipeline.worker.batch_collecting import Collector
@@ -75,12 +76,13 @@ class BatchWork:
             async with opened_batches(self.queue, settings, parts) as batches:
                 tended = await Collector(batches, price=settings.batch_price).tend()
                 lines += tended.lines
-                if self.submits:
+                if self.submits and not tended.outage:
                     await self._submit_all(batches, report, lines)
         except Exception as error:
             # It is written down how far it came.
-            logger.warning("batches could not be looked after: %s", type(error).__name__)
-            lines.append(f"batches could not be looked after now ({type(error).__name__})")
+            said = str(error) if isinstance(error, EmbeddingError) else type(error).__name__
+            logger.warning("batches could not be looked after: %s", said)
+            lines.append(f"batches could not be looked after now ({said})")
         for line in lines:
             if line not in self._said:
                 self.say(line)
