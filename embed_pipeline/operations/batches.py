@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from embed_pipeline.domain.errors import EmbeddingError
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.tracing import drain_trace, traced_batches
 from embed_pipeline.worker.batch_collecting import Collector
 from embed_pipeline.worker.batch_parts import BatchParts
 from embed_pipeline.worker.batch_submitting import Submitter
@@ -47,7 +48,7 @@ async def opened_batches(
         yield BatchParts(
             parts,
             queue.batches,
-            provider,
+            traced_batches(provider, settings),
             queue.limiter(limits, name=settings.rate_limit_name),
             settings.queue,
         )
@@ -133,6 +134,10 @@ async def tend_batches(queue: Queue, settings: Settings, *, collects: bool) -> T
     try:
         parts = wiring.parts_on(queue, settings, embedder)
         async with opened_batches(queue, settings, parts) as batches:
-            return await Collector(batches, price=settings.batch_price).tend(collects=collects)
+            collector = Collector(batches, price=settings.batch_price)
+            if not collects:
+                return await collector.tend(collects=False)
+            with drain_trace(collector.report, queue=settings.queue, operation="collect"):
+                return await collector.tend()
     finally:
         await embedder.close()
