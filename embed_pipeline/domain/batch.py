@@ -91,6 +91,11 @@ class Batch:
     """Until when somebody works on it, or it stands in the way of others."""
 
     @property
+    def is_at_provider(self) -> bool:
+        """Whether the provider has it, or may have it."""
+        return self.status in (BatchStatus.CREATING, BatchStatus.SUBMITTED)
+
+    @property
     def owner(self) -> str:
         """The ``lock_owner`` of its jobs."""
         return owner_of_batch(self.id)
@@ -176,7 +181,7 @@ class BatchRefusedError(Exception):
 
 def paid_for(batches: Sequence[Batch]) -> str | None:
     """Which batches the provider works on, in words; None if there are none."""
-    found = [b for b in batches if b.status in (BatchStatus.CREATING, BatchStatus.SUBMITTED)]
+    found = [batch for batch in batches if batch.is_at_provider]
     if not found:
         return None
     jobs = sum(batch.jobs for batch in found)

@@ -12,6 +12,7 @@ import pytest
 from embed_pipeline.cli.status import look, rows_about
 from embed_pipeline.defs import drains
 from embed_pipeline.domain.checks import ACCOUNTED, FAILED, LEASES, OLDEST, RETENTION
+from embed_pipeline.domain.figures import queue_figures
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.reading import examine_everything
@@ -194,10 +195,13 @@ async def test_m126_status_says_how_batches_stand(deployment: Deployment, api: B
     seen = await look(queue, settings, settings)
 
     [(_, said)] = [row for row in rows_about(seen, settings) if row[0] == "Batch"]
-    [plain] = [batch.figures(seen.metrics.at) for batch in seen.batches]
+    [plain] = [batch.figures(seen.metrics.at) for batch in seen.metrics.batches]
     assert "with 10 jobs is in progress: 0 done, expires in" in said
     assert (plain["jobs"], plain["done"], plain["status"]) == (JOBS, 0, "submitted")
     assert 80_000 < plain["expires_in_seconds"] <= 86_400
+    found = queue_figures(seen.metrics)
+    assert found["in_batches"] == JOBS
+    assert 80_000 < found["batch_expires_seconds"] <= 86_400
 
 
 async def test_m126_a_run_that_ended_takes_nothing_from_a_batch(
