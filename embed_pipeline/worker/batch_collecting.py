@@ -103,7 +103,7 @@ class Collector:
                 await self._all.refund(batch.tokens)
                 tended.lines.append(f"batch {batch.id} was never sent; its jobs are given back")
             case BatchStatus.COLLECTED:
-                await self._remove(batch)
+                await self._remove(batch, tended)
             case BatchStatus.ABANDONED:
                 await self._look_for_stray(batch, now, tended)
             case BatchStatus.CREATING | BatchStatus.SUBMITTED:
@@ -139,7 +139,7 @@ class Collector:
             return False
         completed, failed = self.report.completed, self.report.failed.total()
         await self._answers.collect(batch, shown)
-        await self._remove(batch)
+        await self._remove(batch, tended)
         tended.collected += 1
         tended.lines.append(
             f"batch {batch.id} is {shown.status} and collected: "
@@ -192,7 +192,7 @@ class Collector:
             return
         await self._provider.cancel(shown.id)
         found = replace(batch, output_file=shown.output_file, error_file=shown.error_file)
-        await self._remove(found)
+        await self._remove(found, tended)
         tended.lines.append(
             f"batch {batch.id} turned up at the provider after its jobs were given back; it is "
             "cancelled"
@@ -239,8 +239,14 @@ class Collector:
         jobs = await self._batches.sent_jobs(batch.id, model=batch.model)
         await give_back([job.lease for job in jobs], self._settler)
 
-    async def _remove(self, batch: Batch) -> None:
-        await self._delete_files(batch)
+    async def _remove(self, batch: Batch, tended: Tended) -> None:
+        """Forget a batch that is settled, also where the key may not delete its files."""
+        try:
+            await self._delete_files(batch)
+        except OutageError:
+            raise
+        except EmbeddingError as error:
+            tended.lines.append(f"the files of batch {batch.id} are left at the provider: {error}")
         await self._batches.drop(batch.id, holder=self._all.holder)
 
     async def _delete_files(self, batch: Batch) -> None:

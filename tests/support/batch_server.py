@@ -58,6 +58,8 @@ class BatchServer:
     """What is done and never answered: create, poll."""
     polls: int = 0
     """How often somebody asked about a single batch."""
+    keeps_files: bool = False
+    """Whoever asks may not delete a file."""
     deleted: list[str] = field(default_factory=list)
     asked: int = 0
     """Ordinary requests."""
@@ -97,6 +99,8 @@ class BatchServer:
 
     async def remove(self, request: Request) -> Response:
         id_ = request.path_params["id"]
+        if self.keeps_files:
+            return failure(403, "this key may not delete files", None)
         if self.files.pop(id_, None) is None:
             return failure(404, "no such file", None)
         self.deleted.append(id_)

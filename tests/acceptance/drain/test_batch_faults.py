@@ -7,7 +7,9 @@ import pytest
 from embed_pipeline.domain.batch import REFUSED_FOR, BatchStatus
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.budget import Budget
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import OutageError
+from embed_pipeline.domain.figures import queue_figures
 from embed_pipeline.embedding import openai_batch
 from embed_pipeline.worker.batch_parts import Step
 from tests.support.batch_harness import HALF_PRICE, Batching, CrashError, crash_after, text_of
@@ -296,3 +298,32 @@ async def test_m127_a_provider_that_answers_nothing_is_asked_about_one_batch_onl
     assert "APITimeoutError" in str(done.outage)
     assert len(done.lines) == 2
     assert await waiting.counted() == {"completed": 2 * JOBS}
+
+
+async def test_m127_a_key_that_may_delete_no_files_keeps_no_batch(
+    waiting: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    api.keeps_files = True
+    await batching.submit()
+
+    done = await batching.tend()
+
+    assert done.collected == 1
+    assert "are left at the provider" in done.lines[0]
+    assert await waiting.counted() == {"completed": JOBS}
+    assert await batching.queue.batches.every() == []
+
+
+async def test_m126_vectors_that_a_batch_copies_are_counted_too(
+    waiting: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    batching.shape = EntityShape(template="{entityType}")
+    await batching.submit()
+    await batching.tend()
+    await waiting.given(5, prefix="same")
+
+    again = await batching.submit()
+
+    figures = queue_figures(await waiting.queue.metrics.read())
+    assert again.jobs == 0
+    assert (api.charged, figures["completed_total"], figures["cache_hits_total"]) == (20, 25, 5)
