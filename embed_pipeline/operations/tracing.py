@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from opentelemetry.trace import Span
-
 from embed_pipeline.domain.batch import BatchAnswer, ProviderBatch
 from embed_pipeline.domain.batch_ports import BatchProvider
 from embed_pipeline.domain.embedding import Embedded, PreparedText, RequestLimits
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.ports import Embedder
 from embed_pipeline.settings import Settings
-from embed_pipeline.tracing import call, trace_of
+from embed_pipeline.tracing import Span, call, trace_of
 from embed_pipeline.worker.report import DrainReport
 
 
