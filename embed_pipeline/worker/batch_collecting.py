@@ -123,8 +123,7 @@ class Collector:
             if not shown.is_over:
                 await self._provider.cancel(shown.id)
             why = shown.error or f"it is of the model {batch.model}, which is not used any more"
-            await self._refused(batch, why, is_charged=shown.status != "failed")
-            tended.lines.append(f"batch {batch.id}: {why}; its jobs are given back")
+            await self._refused(batch, why, tended, is_charged=shown.status != "failed")
             return False
         if shown.is_over and collects:
             return await self._collect(batch, shown, tended)
@@ -134,18 +133,17 @@ class Collector:
 
     async def _collect(self, batch: Batch, shown: ProviderBatch, tended: Tended) -> bool:
         if why := await self._answers.refusal_of_all(shown):
-            await self._refused(batch, why, is_charged=False)
-            tended.lines.append(f"batch {batch.id}: {why}; its jobs are given back")
+            await self._refused(batch, why, tended, is_charged=False)
             return False
         completed, failed = self.report.completed, self.report.failed.total()
         await self._answers.collect(batch, shown)
-        await self._remove(batch, tended)
         tended.collected += 1
         tended.lines.append(
             f"batch {batch.id} is {shown.status} and collected: "
             f"{self.report.completed - completed} completed, "
             f"{self.report.failed.total() - failed} failed"
         )
+        await self._remove(batch, tended)
         return True
 
     async def _adopt(self, batch: Batch, shown: ProviderBatch, now: datetime) -> None:
@@ -172,7 +170,7 @@ class Collector:
             await self._all.write(batch.id, missed_at=now)
         elif now - batch.missed_at >= LOOK_AGAIN:
             # First: whoever slept just before asking for it now asks in vain.
-            await self._delete_files(batch)
+            await self._delete_files(batch, tended)
             await self._give_back(batch)
             await self._all.write(batch.id, status=BatchStatus.ABANDONED.value, polled_at=now)
             tended.lines.append(f"the provider has no batch {batch.id}; its jobs are given back")
@@ -198,13 +196,14 @@ class Collector:
             "cancelled"
         )
 
-    async def _refused(self, batch: Batch, why: str, *, is_charged: bool) -> None:
+    async def _refused(self, batch: Batch, why: str, tended: Tended, *, is_charged: bool) -> None:
         await self._give_back(batch)
-        await self._delete_files(batch)
+        await self._delete_files(batch, tended)
         until = await self._batches.now() + REFUSED_FOR
         await self._all.write(batch.id, status=BatchStatus.REFUSED.value, error=why, until=until)
         if not is_charged:
             await self._all.refund(batch.tokens)
+        tended.lines.append(f"batch {batch.id}: {why}; its jobs are given back")
 
     async def _stumbled(
         self, batch: Batch, error: Exception, now: datetime, tended: Tended
@@ -217,7 +216,7 @@ class Collector:
         logger.warning("batch=%s could not be looked after: %s", batch.id, said)
         if isinstance(error, OutageError):
             tended.outage = said
-        elif batch.status is BatchStatus.SUBMITTED and now - batch.created_at > LONGEST_BATCH:
+        elif batch.is_at_provider and now - batch.created_at > LONGEST_BATCH:
             await self._end(batch, said, tended)
             return
         again = "; it is read again, and nothing is paid again"
@@ -232,27 +231,27 @@ class Collector:
             f"batch {batch.id} could not be read for {span(LONGEST_BATCH)}: {why}; its jobs are "
             "given back, and are embedded and paid for again"
         )
-        with suppress(EmbeddingError):
-            await self._delete_files(batch)
+        with suppress(OutageError):
+            await self._delete_files(batch, tended)
 
     async def _give_back(self, batch: Batch) -> None:
         jobs = await self._batches.sent_jobs(batch.id, model=batch.model)
         await give_back([job.lease for job in jobs], self._settler)
 
     async def _remove(self, batch: Batch, tended: Tended) -> None:
-        """Forget a batch that is settled, also where the key may not delete its files."""
+        await self._delete_files(batch, tended)
+        await self._batches.drop(batch.id, holder=self._all.holder)
+
+    async def _delete_files(self, batch: Batch, tended: Tended) -> None:
+        """A key that may not delete them keeps no batch; ``OutageError``: it is tried again."""
         try:
-            await self._delete_files(batch)
+            for file in (batch.input_file, batch.output_file, batch.error_file):
+                if file is not None:
+                    await self._provider.delete(file)
         except OutageError:
             raise
         except EmbeddingError as error:
             tended.lines.append(f"the files of batch {batch.id} are left at the provider: {error}")
-        await self._batches.drop(batch.id, holder=self._all.holder)
-
-    async def _delete_files(self, batch: Batch) -> None:
-        for file in (batch.input_file, batch.output_file, batch.error_file):
-            if file is not None:
-                await self._provider.delete(file)
 
 
 def _updated(batch: Batch, shown: ProviderBatch, now: datetime) -> Batch:

@@ -309,9 +309,24 @@ async def test_m127_a_key_that_may_delete_no_files_keeps_no_batch(
     done = await batching.tend()
 
     assert done.collected == 1
-    assert "are left at the provider" in done.lines[0]
+    assert "are left at the provider" in done.lines[1]
     assert await waiting.counted() == {"completed": JOBS}
     assert await batching.queue.batches.every() == []
+
+
+async def test_m127_a_refused_batch_is_refused_also_where_its_file_cannot_be_deleted(
+    waiting: DrainUnderTest, batching: Batching, api: BatchServer
+) -> None:
+    batching.budget = DAY
+    api.keeps_files, api.refuses_file = True, "token_limit_exceeded"
+    await batching.submit()
+
+    await batching.tend()
+
+    [batch] = await batching.queue.batches.every()
+    assert batch.status is BatchStatus.REFUSED
+    assert await charged_to_the_budget(waiting) == 0
+    await assert_all_are_given_back(waiting)
 
 
 async def test_m126_vectors_that_a_batch_copies_are_counted_too(
