@@ -48,6 +48,11 @@ GAUGES: Final = {
     "without_lock": ("jobs_without_lock", "Processing jobs without an expiry: changed by hand."),
     "unadopted": ("jobs_unadopted", "Jobs of another program that are not yet put right."),
     "hold_seconds": ("hold_seconds", "Until the provider may be asked again; 0 without a pause."),
+    "in_batches": ("batch_jobs", "Processing jobs in batches at the provider."),
+    "batch_expires_seconds": (
+        "batch_expires_seconds",
+        "Until the first batch expires; 0 without one.",
+    ),
     "is_paused": ("paused", "1 while somebody has paused the queue."),
     "is_breaker_open": ("breaker_open", "1 while the queue is closed by a fault that hits all."),
 }

@@ -7,7 +7,7 @@ kinds of errors, never a text, a vector, or the words of an error, which quote b
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from opentelemetry import trace
@@ -42,34 +42,43 @@ def trace_of(name: str, attributes: Attributes) -> Iterator[Span]:
 
 
 @contextmanager
-def call(name: str, attributes: Attributes) -> Iterator[Span]:
+def call(name: str, attributes: Attributes, *, is_parent: bool = True) -> Iterator[Span]:
     """A span for a call to a server; not recorded outside a trace.
 
-    Else every look of a sensor would be a trace of its own.
+    Else every look of a sensor would be a trace of its own. Without ``is_parent`` what happens
+    meanwhile is beside it: an answer that is worked on while it arrives.
     """
     if not trace.get_current_span().get_span_context().is_valid:
         yield trace.INVALID_SPAN
         return
-    with _span(name, SpanKind.CLIENT, attributes) as span:
+    with _span(name, SpanKind.CLIENT, attributes, is_parent=is_parent) as span:
         yield span
 
 
+def note(attributes: Attributes) -> None:
+    """Say more about what is under way."""
+    trace.get_current_span().set_attributes(attributes)
+
+
 @contextmanager
-def _span(name: str, kind: SpanKind, attributes: Attributes) -> Iterator[Span]:
-    with _tracer.start_as_current_span(
-        name,
-        kind=kind,
-        attributes=attributes,
-        # The words of an error quote texts, and its stack holds them.
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
+def _span(
+    name: str, kind: SpanKind, attributes: Attributes, *, is_parent: bool = True
+) -> Iterator[Span]:
+    span = _tracer.start_span(name, kind=kind, attributes=attributes)
+    # The words of an error quote texts, and its stack holds them.
+    silent = {"record_exception": False, "set_status_on_exception": False}
+    try:
+        with trace.use_span(span, **silent) if is_parent else nullcontext():
             yield span
-        except BaseException as error:
-            span.set_attribute("error.type", type(error).__qualname__)
-            span.set_status(Status(StatusCode.ERROR))
-            raise
+    except GeneratorExit:
+        # Whoever reads has read enough.
+        raise
+    except BaseException as error:
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(Status(StatusCode.ERROR))
+        raise
+    finally:
+        span.end()
 
 
 def export_spans() -> None:

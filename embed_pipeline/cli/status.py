@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -30,7 +30,6 @@ from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.words import span
 
 if TYPE_CHECKING:
-    from embed_pipeline.domain.batch import Batch
     from embed_pipeline.domain.breaker import Breaker
     from embed_pipeline.domain.coverage import CoverageReport
     from embed_pipeline.domain.metrics import QueueMetrics
@@ -85,7 +84,6 @@ class Seen:
     misfits: list[Misfit]
     differs: str | None
     """What the settings say otherwise than the alias of a cut-over, or than the queue."""
-    batches: list[Batch] = field(default_factory=list)
     server: Learnt | None = None
     """What the server was found to take, where no profile knows it."""
 
@@ -109,11 +107,10 @@ async def look(
     known = report or await queue.reconciler(settings.model).last()
     misfits = await find_misfits(queue, settings, known) if known else []
     following = await read_live(queue.database, as_set)
-    batches = await queue.batches.every()
     differs = difference(as_set, following.alias) or await queue.identity.refusal()
     learnt = await read_learnt(queue.database, settings.queue)
     server = learnt if learnt and learnt.server == settings.unknown_server else None
-    return Seen(metrics, arrival, known, misfits, differs, batches, server)
+    return Seen(metrics, arrival, known, misfits, differs, server)
 
 
 def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
@@ -121,9 +118,9 @@ def rows_about(seen: Seen, settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.queue != DEFAULT_QUEUE:
         yield "Name", settings.queue
     yield from status_rows(seen.metrics, settings.recovery_interval)
-    if alone := left_alone(seen.batches, seen.metrics.at):
+    if alone := left_alone(seen.metrics.batches, seen.metrics.at):
         yield ALONE, alone
-    for batch in seen.batches:
+    for batch in seen.metrics.batches:
         yield "Batch", batch.line(seen.metrics.at)
     if seen.server:
         yield "Server", f"{seen.server}; asked {seen.server.at:%Y-%m-%d %H:%M} UTC"
@@ -156,7 +153,7 @@ def _status(
             "eta_seconds": metrics.eta.total_seconds() if metrics.eta else None,
             "jobs_appear": seen.arrival.detail,
             "server": as_plain(seen.server) if seen.server else None,
-            "batches": [batch.figures(metrics.at) for batch in seen.batches],
+            "batches": [batch.figures(metrics.at) for batch in seen.metrics.batches],
         }
         if seen.report:
             said = {"misfits": [str(misfit) for misfit in seen.misfits]}

@@ -11,14 +11,12 @@ answered, and any process may collect. Whoever works on a batch holds it by a sh
 own. What stands at the provider is found again by its metadata, so no crash pays twice.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.errors import EmbeddingError
 from embed_pipeline.domain.job import Lease
 from embed_pipeline.domain.vector import Vector
@@ -93,6 +91,11 @@ class Batch:
     """Until when somebody works on it, or it stands in the way of others."""
 
     @property
+    def is_at_provider(self) -> bool:
+        """Whether the provider has it, or may have it."""
+        return self.status in (BatchStatus.CREATING, BatchStatus.SUBMITTED)
+
+    @property
     def owner(self) -> str:
         """The ``lock_owner`` of its jobs."""
         return owner_of_batch(self.id)
@@ -155,6 +158,8 @@ class BatchAnswer:
     tokens: int | None = None
     error: EmbeddingError | None = None
     is_untried: bool = False
+    refusal: str | None = None
+    """Status and codes, if the provider has refused the line or could not do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,105 +179,9 @@ class BatchRefusedError(Exception):
     """The provider has refused, and has certainly not created anything."""
 
 
-class BatchProvider(Protocol):
-    """The provider's side of batches."""
-
-    def line(self, custom_id: str, text: PreparedText) -> bytes:
-        """A line of the input file."""
-        ...
-
-    async def upload(self, path: Path, *, name: str) -> str:
-        """Upload the input file; its id. Raises ``BatchRefusedError`` where that is certain."""
-        ...
-
-    async def create(self, file: str, metadata: Mapping[str, str]) -> ProviderBatch:
-        """Create a batch, once; raises ``BatchRefusedError`` only if none was created."""
-        ...
-
-    async def find(self, metadata: Mapping[str, str]) -> ProviderBatch | None:
-        """The batch with this metadata, if the provider lists it."""
-        ...
-
-    async def read(self, id_: str) -> ProviderBatch | None:
-        """The state of a batch; None if the provider does not know it (yet)."""
-        ...
-
-    async def cancel(self, id_: str) -> None:
-        """Let the provider stop; what it has done is charged. One that is over is no error."""
-        ...
-
-    def answers(self, file: str) -> AsyncIterator[BatchAnswer]:
-        """The lines of an answer, as they arrive. Raises ``AnswerCutError``."""
-        ...
-
-    async def delete(self, file: str) -> None:
-        """Remove a file; one that is gone is no error."""
-        ...
-
-    async def close(self) -> None:
-        """Close its connections."""
-        ...
-
-
-class BatchStore(Protocol):
-    """Keeps the records of batches."""
-
-    async def begin(self, id_: str, *, model: str, holder: str) -> None:
-        """Record a batch before anything is leased for it."""
-        ...
-
-    async def every(self) -> list[Batch]:
-        """All batches, oldest first."""
-        ...
-
-    async def now(self) -> datetime:
-        """The clock by which leases and turns are timed."""
-        ...
-
-    async def take(self, id_: str, *, holder: str) -> Batch | None:
-        """Take a turn to work on a batch; None while another worker has it, or if it is gone."""
-        ...
-
-    async def write(self, id_: str, *, holder: str, **properties: Any) -> bool:
-        """Update a batch whose turn is still ours, and extend the turn."""
-        ...
-
-    async def drop(self, id_: str, *, holder: str) -> bool:
-        """Delete the record of a batch whose turn is still ours."""
-        ...
-
-    async def let_go(self, id_: str, *, holder: str) -> None:
-        """End the turn at once."""
-        ...
-
-    async def mark_sent(self, sent: Sequence[SentJob]) -> None:
-        """Record on the jobs what is sent for them."""
-        ...
-
-    async def hold(self, batch: str, until: datetime) -> int:
-        """Extend all leases of a batch until then; returns how many."""
-        ...
-
-    async def sent_jobs(self, batch: str, *, model: str) -> list[SentJob]:
-        """The jobs that a batch still holds."""
-        ...
-
-
-class Purse(Protocol):
-    """Charges batches to the budget; the provider's rate limits for batches are its own."""
-
-    async def spend(self, tokens: int) -> str | None:
-        """Charge so many tokens at the batch price, or say why not."""
-        ...
-
-    async def correct(self, *, counted: int, charged: int) -> None:
-        """Replace a charge by the actual cost."""
-        ...
-
-
 def paid_for(batches: Sequence[Batch]) -> str | None:
     """Which batches the provider works on, in words; None if there are none."""
-    found = [b for b in batches if b.status in (BatchStatus.CREATING, BatchStatus.SUBMITTED)]
+    found = [batch for batch in batches if batch.is_at_provider]
     if not found:
         return None
     jobs = sum(batch.jobs for batch in found)

@@ -50,6 +50,8 @@ def queue_figures(metrics: QueueMetrics) -> dict[str, int | float]:
         "cost_usd_total": round(counters[COST] / NANO, 6),
         "budget_used_percent": round(used.percent, 3) if used else 0.0,
         "hold_seconds": _seconds(metrics.hold_left),
+        "in_batches": metrics.in_batches,
+        "batch_expires_seconds": _seconds(metrics.batch_left),
         "is_paused": int(metrics.state.is_paused),
         "is_breaker_open": int(metrics.state.breaker.status is not BreakerStatus.CLOSED),
         "seconds_since_recovery": _seconds(since_recovery),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from embed_pipeline.domain.batch import Batch
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus, in_utc
 from embed_pipeline.domain.budget import BudgetUse
 from embed_pipeline.domain.errors import ErrorCategory
@@ -93,6 +94,8 @@ class QueueMetrics:
     """The pause that the provider has asked for, of everybody who shares the rate limit."""
     budget: tuple[BudgetUse, ...] = ()
     """How each budget of the account stands that is set."""
+    batches: tuple[Batch, ...] = ()
+    """All that are known, oldest first."""
 
     @property
     def throughput_per_minute(self) -> float:
@@ -103,6 +106,17 @@ class QueueMetrics:
     def hold_left(self) -> timedelta:
         """How long the provider may not be asked; zero if it has not asked for a pause."""
         return max(timedelta(0), self.hold.until - self.at) if self.hold else timedelta(0)
+
+    @property
+    def in_batches(self) -> int:
+        """Jobs that were sent to the provider as batches, and are not settled."""
+        return sum(batch.jobs for batch in self.batches if batch.is_at_provider)
+
+    @property
+    def batch_left(self) -> timedelta | None:
+        """Until the first of these batches expires; None if there is none, or none says when."""
+        ends = [b.expires_at for b in self.batches if b.is_at_provider and b.expires_at]
+        return max(timedelta(0), min(ends) - self.at) if ends else None
 
     @property
     def left(self) -> int:

@@ -37,6 +37,13 @@ class Profile:
     """Whose list of prices holds; if empty that of the address, or of OpenAI."""
     hosts: tuple[str, ...] = ()
     """How the names of its hosts end."""
+    convention: str = ""
+    """Its name in OpenTelemetry's conventions, where that is another one."""
+
+    @property
+    def traced_as(self) -> str:
+        """What spans call the provider."""
+        return self.convention or self.name
 
     def limits(self, dimensions: int) -> RequestLimits:
         """How much one request may hold, of vectors of this length."""
@@ -59,7 +66,12 @@ PROFILES: Final = {
     profile.name: profile
     for profile in (
         OPENAI,
-        Profile("azure", prices="azure", hosts=(".openai.azure.com", ".services.ai.azure.com")),
+        Profile(
+            "azure",
+            prices="azure",
+            hosts=(".openai.azure.com", ".services.ai.azure.com"),
+            convention="azure.ai.openai",
+        ),
         Profile(
             "ollama",
             prices=OWN_SERVER,
@@ -93,6 +105,7 @@ PROFILES: Final = {
             tokens_per_input=2_048,
             encoding="float",
             hosts=("generativelanguage.googleapis.com",),
+            convention="gcp.gemini",
         ),
         Profile(
             "mistral",
@@ -102,6 +115,7 @@ PROFILES: Final = {
             encoding="float",
             sends_dimensions=False,
             hosts=("api.mistral.ai",),
+            convention="mistral_ai",
         ),
         Profile(
             "voyage",

@@ -134,7 +134,8 @@ class OpenAIEmbedder:
                 meaning = classify(error, said)
                 if isinstance(meaning, PermanentError):
                     meaning.refusal = _refusal(error, sent)
-                    meaning.advice = self._advice(error)
+                    about = f"{error.param} {_message_of(error)}"
+                    meaning.advice = advice_on(about, sends_dimensions=self._sends_dimensions)
                 return meaning
         except Exception as stumbled:
             error = stumbled
@@ -145,11 +146,11 @@ class OpenAIEmbedder:
     async def close(self) -> None:
         await self._client.close()
 
-    def _advice(self, error: openai.APIError) -> str:
-        is_about_length = "dimension" in f"{error.param} {_message_of(error)}".casefold()
-        return (
-            REFUSED_DIMENSIONS if is_about_length and self._sends_dimensions else REFUSED_OTHERWISE
-        )
+
+def advice_on(refusal: str, *, sends_dimensions: bool) -> str:
+    """What to set where a provider refuses whatever it is asked."""
+    is_about_length = sends_dimensions and "dimension" in refusal.casefold()
+    return REFUSED_DIMENSIONS if is_about_length else REFUSED_OTHERWISE
 
 
 def _charged(said: int | None, texts: Sequence[PreparedText]) -> int:

@@ -1,33 +1,40 @@
 """OpenAI's Batch API, and every server that offers it in the same form."""
 
+from __future__ import annotations
+
 import json
-import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import openai
 from openai.types import Batch as OpenAIBatch
 
 from embed_pipeline.domain.batch import (
-    GIVEN_UP,
     AnswerCutError,
     BatchAnswer,
     BatchRefusedError,
     ProviderBatch,
 )
 from embed_pipeline.domain.embedding import PreparedText
-from embed_pipeline.domain.errors import PermanentError, TransientError
+from embed_pipeline.domain.errors import EmbeddingError, OutageError, TransientError
 from embed_pipeline.domain.profiles import OPENAI, Profile
 from embed_pipeline.domain.redact import said_by_provider
-from embed_pipeline.embedding.answers import AnswerReader
+from embed_pipeline.embedding.batch_lines import read_line
 from embed_pipeline.embedding.client import open_client, sends_dimensions
+from embed_pipeline.embedding.openai import classify
+
+if TYPE_CHECKING:
+    from types import CoroutineType
 
 ENDPOINT: Final = "/v1/embeddings"
 WINDOW: Final = "24h"
-TIMEOUT: Final = timedelta(minutes=10)
+ANSWER_WITHIN: Final = timedelta(seconds=20)
+"""For a question of a few bytes: a drain waits for it before it leases."""
+FILE_WITHIN: Final = timedelta(minutes=10)
 """For a file of 150 MB; the turn of whoever sends it is renewed meanwhile."""
 FILES_LAST: Final = int(timedelta(days=7).total_seconds())
 """What a crash leaves at the provider is gone after that."""
@@ -37,8 +44,26 @@ PAGES: Final = 10
 LONGEST_SAID: Final = 300
 _REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 413, 415, 422, 429, 501})
 """Answers after which nothing was made; after any other that is open."""
-_CODE: Final = re.compile(r"[a-z0-9_]{1,60}\Z")
-_TEXTS_FAULT: Final = frozenset({400, 413, 422})
+
+_Params = ParamSpec("_Params")
+_Answer = TypeVar("_Answer")
+_Asking = Callable[Concatenate["OpenAIBatches", _Params], "CoroutineType[Any, Any, _Answer]"]
+
+
+def _explained(asking: _Asking[_Params, _Answer]) -> _Asking[_Params, _Answer]:
+    """Turn what the client raises into its meaning, without the request that it would hold."""
+
+    @wraps(asking)
+    async def asked(
+        self: OpenAIBatches, /, *args: _Params.args, **kwargs: _Params.kwargs
+    ) -> _Answer:
+        try:
+            return await asking(self, *args, **kwargs)
+        except openai.APIError as error:
+            meaning = self.meaning_of(error)
+        raise meaning
+
+    return asked
 
 
 class OpenAIBatches:
@@ -54,20 +79,24 @@ class OpenAIBatches:
         profile: Profile = OPENAI,
     ) -> None:
         self._dimensions = dimensions
+        self._sends_dimensions = sends_dimensions(profile, model)
         self._api_key = api_key
         self._body: dict[str, Any] = {
             "model": model,
             # A quarter of the bytes, and a tenth of the time to read them.
             "encoding_format": profile.encoding,
-            **({"dimensions": dimensions} if sends_dimensions(profile, model) else {}),
+            **({"dimensions": dimensions} if self._sends_dimensions else {}),
             **profile.type_for(is_question=False),
         }
         self._client = open_client(
             model=model,
             api_key=api_key,
             base_url=base_url,
-            timeout=TIMEOUT,
+            timeout=ANSWER_WITHIN,
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        )
+        self._for_a_file = openai.Timeout(
+            FILE_WITHIN.total_seconds(), connect=ANSWER_WITHIN.total_seconds()
         )
 
     def line(self, custom_id: str, text: PreparedText) -> bytes:
@@ -76,37 +105,33 @@ class OpenAIBatches:
         line = {"custom_id": custom_id, "method": "POST", "url": ENDPOINT, "body": body}
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
+    @_explained
     async def upload(self, path: Path, *, name: str) -> str:
         with path.open("rb") as file:
-            try:
-                sent = await self._client.files.create(
+            sent = await self._made(
+                self._client.files.create(
                     file=(name, file),
                     purpose="batch",
                     expires_after={"anchor": "created_at", "seconds": FILES_LAST},
+                    timeout=self._for_a_file,
                 )
-            except openai.APIError as error:
-                meaning = self._refused(error)
-            else:
-                return sent.id
-        raise meaning
+            )
+        return sent.id
 
+    @_explained
     async def create(self, file: str, metadata: Mapping[str, str]) -> ProviderBatch:
         """Create a batch; without an answer it is unknown whether there is one."""
-        try:
-            made = await self._client.batches.create(
+        made = await self._made(
+            self._client.batches.create(
                 input_file_id=file,
                 endpoint=ENDPOINT,
                 completion_window=WINDOW,
                 metadata=dict(metadata),
             )
-        except openai.APIStatusError as error:
-            if error.status_code not in _REFUSALS:
-                raise
-            meaning = self._refused(error)
-        else:
-            return self._shown(made)
-        raise meaning
+        )
+        return self._shown(made)
 
+    @_explained
     async def find(self, metadata: Mapping[str, str]) -> ProviderBatch | None:
         """Look through the latest batches for one with this metadata."""
         page = await self._client.batches.list(limit=LISTED)
@@ -119,36 +144,40 @@ class OpenAIBatches:
             page = await page.get_next_page()
         return None
 
+    @_explained
     async def read(self, id_: str) -> ProviderBatch | None:
         try:
             return self._shown(await self._client.batches.retrieve(id_))
         except openai.NotFoundError:
             return None
 
+    @_explained
     async def cancel(self, id_: str) -> None:
         """Let the provider stop; one that is over, or that it does not know, is no error."""
         with suppress(openai.NotFoundError, openai.BadRequestError, openai.ConflictError):
             await self._client.batches.cancel(id_)
 
-    async def answers(self, file: str) -> AsyncIterator[BatchAnswer]:
-        is_cut = False
+    async def answers(self, file: str) -> AsyncGenerator[BatchAnswer]:
+        meaning: Exception = AnswerCutError(f"the answer in file {file} ended before its end")
         try:
-            async with self._client.files.with_streaming_response.content(file) as answer:
+            async with self._client.files.with_streaming_response.content(
+                file, timeout=self._for_a_file
+            ) as answer:
                 async for line in answer.iter_lines():
                     if line.strip():
                         yield self._answer(line)
-        except (openai.APIError, ValueError, LookupError, TypeError, OSError) as error:
-            is_cut = not isinstance(error, openai.APIStatusError)
-            if not is_cut:
-                raise
+            return
+        except openai.APIStatusError as error:
+            meaning = self.meaning_of(error)
+        except (openai.APIError, ValueError, LookupError, TypeError, OSError):
+            pass
         except Exception as error:
             # The transport's own errors, which the client lets through while it streams.
             if not type(error).__module__.startswith("httpx"):
                 raise
-            is_cut = True
-        if is_cut:
-            raise AnswerCutError(f"the answer in file {file} ended before its end")
+        raise meaning
 
+    @_explained
     async def delete(self, file: str) -> None:
         with suppress(openai.NotFoundError):
             await self._client.files.delete(file)
@@ -156,36 +185,29 @@ class OpenAIBatches:
     async def close(self) -> None:
         await self._client.close()
 
-    def _answer(self, line: str) -> BatchAnswer:
-        found = json.loads(line)
-        name = str(found["custom_id"])
-        error, response = found.get("error"), found.get("response")
-        if error:
-            code = str(error.get("code"))
-            if code in GIVEN_UP:
-                return BatchAnswer(name, is_untried=True)
-            return BatchAnswer(name, error=TransientError(f"no answer in the batch{_codes(found)}"))
-        status, body = response["status_code"], response["body"]
-        if status != 200:
-            kind = PermanentError if status in _TEXTS_FAULT else TransientError
-            said = f"{status}{_codes(body)}"
-            return BatchAnswer(
-                name, error=kind(f"the provider refused the text in a batch: {said}")
-            )
-        reader = AnswerReader(inputs=1, dimensions=self._dimensions)
+    def meaning_of(self, error: openai.APIError) -> EmbeddingError:
+        """What an error means for whoever works on a batch."""
+        meaning = classify(error, self._words(error.message))
+        is_away = isinstance(error, openai.APIConnectionError)
+        if is_away and isinstance(meaning, TransientError):
+            return OutageError(str(meaning))
+        return meaning
+
+    async def _made(self, making: Awaitable[_Answer]) -> _Answer:
+        """What was made; raises ``BatchRefusedError`` only if nothing was."""
         try:
-            reader.feed(json.dumps(body).encode())
-            [vector], tokens = reader.finish()
-        except Exception as stumbled:
-            unreadable = f"the provider's answer is unreadable ({type(stumbled).__name__})"
-            return BatchAnswer(name, error=TransientError(unreadable))
-        return BatchAnswer(name, vector, tokens)
+            return await making
+        except openai.APIStatusError as error:
+            if error.status_code not in _REFUSALS:
+                raise
+            meaning = BatchRefusedError(f"{type(error).__name__}: {self._words(error.message)}")
+        raise meaning
+
+    def _answer(self, line: str) -> BatchAnswer:
+        return read_line(line, dimensions=self._dimensions, sends_dimensions=self._sends_dimensions)
 
     def _words(self, said: object) -> str:
         return said_by_provider(str(said), texts=[], secret=self._api_key)[:LONGEST_SAID]
-
-    def _refused(self, error: openai.APIError) -> BatchRefusedError:
-        return BatchRefusedError(f"{type(error).__name__}: {self._words(error.message)}")
 
     def _shown(self, batch: OpenAIBatch) -> ProviderBatch:
         counts = batch.request_counts
@@ -201,10 +223,3 @@ class OpenAIBatches:
             expires_at=datetime.fromtimestamp(batch.expires_at, UTC) if batch.expires_at else None,
             error=said or None,
         )
-
-
-def _codes(body: Any) -> str:
-    """Error codes only: messages may quote the text."""
-    error = body.get("error") if isinstance(body, dict) else None
-    said = [error.get("type"), error.get("code")] if isinstance(error, dict) else []
-    return "".join(f" {word}" for word in said if isinstance(word, str) and _CODE.match(word))

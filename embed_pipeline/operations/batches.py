@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from embed_pipeline.domain.errors import EmbeddingError
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.tracing import drain_trace, traced_batches
 from embed_pipeline.worker.batch_collecting import Collector
 from embed_pipeline.worker.batch_parts import BatchParts
 from embed_pipeline.worker.batch_submitting import Submitter
@@ -46,7 +48,7 @@ async def opened_batches(
         yield BatchParts(
             parts,
             queue.batches,
-            provider,
+            traced_batches(provider, settings),
             queue.limiter(limits, name=settings.rate_limit_name),
             settings.queue,
         )
@@ -75,12 +77,13 @@ class BatchWork:
             async with opened_batches(self.queue, settings, parts) as batches:
                 tended = await Collector(batches, price=settings.batch_price).tend()
                 lines += tended.lines
-                if self.submits:
+                if self.submits and not tended.outage:
                     await self._submit_all(batches, report, lines)
         except Exception as error:
             # It is written down how far it came.
-            logger.warning("batches could not be looked after: %s", type(error).__name__)
-            lines.append(f"batches could not be looked after now ({type(error).__name__})")
+            said = str(error) if isinstance(error, EmbeddingError) else type(error).__name__
+            logger.warning("batches could not be looked after: %s", said)
+            lines.append(f"batches could not be looked after now ({said})")
         for line in lines:
             if line not in self._said:
                 self.say(line)
@@ -131,6 +134,10 @@ async def tend_batches(queue: Queue, settings: Settings, *, collects: bool) -> T
     try:
         parts = wiring.parts_on(queue, settings, embedder)
         async with opened_batches(queue, settings, parts) as batches:
-            return await Collector(batches, price=settings.batch_price).tend(collects=collects)
+            collector = Collector(batches, price=settings.batch_price)
+            if not collects:
+                return await collector.tend(collects=False)
+            with drain_trace(collector.report, queue=settings.queue, operation="collect"):
+                return await collector.tend()
     finally:
         await embedder.close()

@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from embed_pipeline.domain.batch import Batch
 from embed_pipeline.domain.failure_kinds import FailureKind, kinds_of
 from embed_pipeline.domain.health import Objectives, Reading, Verdict, examine
 from embed_pipeline.domain.job import JobStatus
@@ -24,10 +23,11 @@ from embed_pipeline.store.triggers import TriggerState
 
 
 async def read_metrics(queue: Queue, settings: Settings, *, window: timedelta) -> QueueMetrics:
-    """Every figure of the queue and the provider's pause; ``window`` defines "lately"."""
+    """Every figure of queue, budget, batches and pause; ``window`` defines "lately"."""
     metrics = await queue.metrics.read(window=window)
     limit = await wiring.open_limiter(queue, settings).read()
-    return replace(metrics, hold=limit.hold, budget=limit.budget)
+    batches = tuple(await queue.batches.every())
+    return replace(metrics, hold=limit.hold, budget=limit.budget, batches=batches)
 
 
 async def read_everything(driver: Driver, settings: Settings) -> Reading:
@@ -36,7 +36,6 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
     state = await wiring.inspect_schema(driver, settings)
     metrics = coverage = refusal = quality = None
     found: list[Misfit] = []
-    batches: list[Batch] = []
     failed: list[FailureKind] = []
     scan = ScanPace()
     if state.problem is None:
@@ -44,7 +43,6 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         window = settings.metrics_interval
         metrics = await read_metrics(queue, settings, window=window)
         refusal = await queue.identity.refusal()
-        batches = await queue.batches.every()
         quality = await last_quality(queue, settings.model)
         if metrics.counts[JobStatus.FAILED]:
             failed = kinds_of(await queue.lookout.failed_since(start_of_day(metrics.at)))
@@ -60,7 +58,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         metrics=metrics,
         coverage=coverage,
         misfits=tuple(found),
-        batches=tuple(batches),
+        batches=metrics.batches if metrics else (),
         scan=scan,
         price=settings.price,
         quality=quality,

@@ -1,6 +1,6 @@
 """Remembers batches, and who works on each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -26,7 +26,7 @@ from embed_pipeline.store.database import (
     moment,
 )
 from embed_pipeline.store.records import Properties
-from embed_pipeline.store.transactions import new_token
+from embed_pipeline.store.transactions import count, new_token, write_once
 
 PAGE: Final = 2_000
 """Jobs per transaction: 20,000 at once took up to 7 s of the 10 that a transaction has."""
@@ -82,6 +82,20 @@ class Neo4jBatches:
             return True
 
         return await self.database.write(work)
+
+    async def settle(self, id_: str, *, holder: str, counts: Mapping[str, int]) -> bool:
+        token = new_token()
+
+        async def work(tx: Transaction) -> bool:
+            batch, now = await self._lock(tx, id_)
+            if batch is None or batch.get("holder") != holder:
+                return False
+            judged = {"status": BatchStatus.COLLECTED.value, "until": now + duration_ms(TURN)}
+            await fetch(tx, cypher.WRITE_BATCH, id=id_, properties=judged)
+            await count(tx, self.config.queue, counts, token=token, has_changes=True)
+            return True
+
+        return await write_once(self.database, self.config.queue, token, work)
 
     async def drop(self, id_: str, *, holder: str) -> bool:
         async def work(tx: Transaction) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from embed_pipeline.domain.errors import ConfigurationError, InvalidJobError
@@ -41,6 +41,10 @@ from embed_pipeline.store.pieces import find_pieces
 from embed_pipeline.store.records import is_held, lease_rows, settled_as
 from embed_pipeline.store.recover import recover_expired
 from embed_pipeline.store.transactions import change_jobs, count, lock_jobs, new_token, write_once
+from embed_pipeline.tracing import note
+
+RECEIVED: Final = {"messaging.operation.name": "lease", "messaging.operation.type": "receive"}
+"""What a trace calls a lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class Neo4jJobStore:
                 is_repeated=request is not None or tries > 1,
                 now=self.database.now_ms,
             )
+            note({**RECEIVED, "messaging.batch.message_count": len(batch.jobs)})
             if last and {x.lease for x in batch.jobs} == {x.lease for x in last[-1].jobs}:
                 # The same jobs; only the first answer had them in the order of urgency.
                 return last[-1]

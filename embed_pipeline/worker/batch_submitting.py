@@ -31,8 +31,16 @@ from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.job import Lease, LeasedJob
 from embed_pipeline.domain.results import EntityFate
 from embed_pipeline.domain.text import hash_of_entity
-from embed_pipeline.worker.batch_parts import BatchParts, Step
+from embed_pipeline.worker.batch_parts import (
+    COUNTED,
+    FOR_EVER,
+    BatchParts,
+    Step,
+    TurnLostError,
+    give_back,
+)
 from embed_pipeline.worker.batching import Item
+from embed_pipeline.worker.chores import Counting
 from embed_pipeline.worker.lease_keeper import Holdings
 from embed_pipeline.worker.report import DrainReport
 from embed_pipeline.worker.reuse import copy_of, reuse_vectors
@@ -42,11 +50,6 @@ logger = logging.getLogger(__name__)
 
 PAGE: Final = 2_000
 """Jobs per lease: the mutex of the queue is held as long as for an ordinary one."""
-FOR_EVER: Final = float("inf")
-
-
-class TurnLostError(Exception):
-    """Another worker has taken the batch and given its jobs back."""
 
 
 @dataclass(slots=True)
@@ -87,6 +90,8 @@ class Submitter:
         # What is leased belongs to the batch, and what is done with it here is not reported.
         report = DrainReport(owner_of_batch("new"), parts.parts.embedder.model)
         self._settler = Settler(parts.parts.store, holdings, report, parts.parts.fault_of)
+        self._report = report
+        self._counting = Counting(parts.parts.counters, report, counted=COUNTED)
 
     async def submit(self, *, most: int = MOST_LINES) -> Submitted:
         """Send up to ``most`` waiting jobs as one batch."""
@@ -94,13 +99,14 @@ class Submitter:
             return Submitted(reason=reason)
         id_, model = uuid4().hex, self._parts.embedder.model
         await self._batches.begin(id_, model=model, holder=self._all.holder)
-        is_refused = False
+        is_refused, done = False, Submitted()
         try:
             async with self._all.turn(id_):
-                return await self._submit(id_, min(most, MOST_LINES))
+                await self._submit(id_, min(most, MOST_LINES), done)
+            return done
         except BatchRefusedError as error:
             is_refused = True
-            return await self._give_up(id_, str(error))
+            return await self._give_up(id_, str(error), done.tokens)
         finally:
             if not is_refused:
                 await self._all.let_go(id_)
@@ -120,38 +126,38 @@ class Submitter:
                 return batch.line(now)
         return None
 
-    async def _submit(self, id_: str, most: int) -> Submitted:
+    async def _submit(self, id_: str, most: int, done: Submitted) -> None:
         with tempfile.TemporaryDirectory(prefix="embed-pipeline-") as folder:
             path = Path(folder) / "batch.jsonl"
             with path.open("wb") as file:
                 filled = await self._fill(id_, file, most)
             self._all.passed(Step.LEASED)
             await self._settler.release(filled.left)
-            done = Submitted(None, len(filled.sent), filled.tokens, len(filled.left), filled.reason)
+            done.jobs, done.tokens = len(filled.sent), filled.tokens
+            done.left, done.reason = len(filled.left), filled.reason
             if not filled.sent:
                 await self._batches.drop(id_, holder=self._all.holder)
-                return done
+                return
             await self._batches.mark_sent(filled.sent)
             now = await self._batches.now()
             await self._batches.hold(id_, now + WHILE_MADE)
             file_id = await self._provider.upload(path, name=f"embed-pipeline-{id_}.jsonl")
         self._all.passed(Step.UPLOADED)
-        await self._write(
+        await self._all.write(
             id_,
             status=BatchStatus.CREATING.value,
             input_file=file_id,
             jobs=done.jobs,
-            tokens=done.tokens,
         )
         self._all.passed(Step.CREATING)
         # Before the provider is asked: it may have the batch although nobody hears of it.
         await self._batches.hold(id_, await self._batches.now() + LONGEST_BATCH)
-        await self._write(id_)
+        await self._all.write(id_)
         self._all.passed(Step.HELD)
         made = await self._provider.create(file_id, self._all.metadata(id_))
         self._all.passed(Step.CREATED)
         try:
-            await self._write(
+            await self._all.write(
                 id_,
                 status=BatchStatus.SUBMITTED.value,
                 provider_id=made.id,
@@ -164,11 +170,6 @@ class Submitter:
         self._all.passed(Step.SUBMITTED)
         logger.info("batch=%s submitted: %d jobs as %s", id_, done.jobs, made.id)
         done.batch = id_
-        return done
-
-    async def _write(self, id_: str, **properties: Any) -> None:
-        if not await self._batches.write(id_, holder=self._all.holder, **properties):
-            raise TurnLostError(f"batch {id_} was taken by somebody else")
 
     async def _cancel_unless_adopted(self, id_: str, provider_id: str) -> None:
         """After a sleep of minutes: others have found the batch, or have given its jobs back."""
@@ -177,7 +178,7 @@ class Submitter:
             logger.warning("batch=%s came too late, %s is cancelled", id_, provider_id)
             await self._provider.cancel(provider_id)
 
-    async def _give_up(self, id_: str, why: str) -> Submitted:
+    async def _give_up(self, id_: str, why: str, tokens: int) -> Submitted:
         """The provider refuses: give all jobs back, for ordinary drains to work on meanwhile."""
         logger.warning("batch=%s refused: %s", id_, why)
         model = self._parts.embedder.model
@@ -185,9 +186,9 @@ class Submitter:
         await give_back([job.lease for job in sent], self._settler)
         until = await self._batches.now() + REFUSED_FOR
         status = BatchStatus.REFUSED.value
-        await self._batches.write(
-            id_, holder=self._all.holder, status=status, error=why, until=until
-        )
+        holder = self._all.holder
+        if await self._batches.write(id_, holder=holder, status=status, error=why, until=until):
+            await self._all.refund(tokens)
         return Submitted(reason=f"the provider refused a batch: {why}")
 
     async def _fill(self, id_: str, file: IO[bytes], most: int) -> _Filled:
@@ -206,6 +207,8 @@ class Submitter:
                 break
             self._settler.holdings.add((job.lease for job in leased.jobs), deadline=FOR_EVER)
             await self._add_page(filled, file, leased.jobs)
+            # By page, so that nothing that was counted for a batch without a file stays counted.
+            await self._all.write(id_, tokens=filled.tokens)
         return filled
 
     async def _add_page(self, filled: _Filled, file: IO[bytes], jobs: Sequence[LeasedJob]) -> None:
@@ -228,6 +231,8 @@ class Submitter:
         whole = [item for item in items if not item.text.pieces]
         asked, known = await reuse_vectors(self._parts.store, self._parts.embedder, whole)
         await self._settler.complete([*known, *(copy_of(item, None) for item in blank)])
+        self._report.cache_hits += len(known)
+        await self._counting.send()
         tokens = sum(item.text.tokens for item in asked)
         if asked and (refused := await self._all.purse.spend(tokens)):
             filled.left += [item.leased.lease for item in asked]
@@ -246,9 +251,3 @@ class Submitter:
             digest = hash_of_entity(properties, text, render=render, recipe=recipe)
             items.append(Item(leased, self._parts.prepared(text), digest))
         return items
-
-
-async def give_back(leases: Sequence[Lease], settler: Settler) -> None:
-    """Give jobs back untried, attempts refunded; those with another holder are left alone."""
-    settler.holdings.add(leases, deadline=FOR_EVER)
-    await settler.release(leases)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -28,12 +29,17 @@ class Counting:
     """Adds a drain's counts to the shared counters; its errors never end a drain."""
 
     def __init__(
-        self, counters: Counters, report: DrainReport, clock: Clock = time.monotonic
+        self,
+        counters: Counters,
+        report: DrainReport,
+        clock: Clock = time.monotonic,
+        *,
+        counted: Sequence[str] = COUNTED,
     ) -> None:
         self._counters = counters
         self._report = report
         self._clock = clock
-        self._sent = dict.fromkeys(COUNTED, 0)
+        self._sent = dict.fromkeys(counted, 0)
         self._due_at = self._clock() + SECONDS_BETWEEN
 
     async def if_due(self) -> None:
@@ -44,10 +50,8 @@ class Counting:
     async def send(self) -> None:
         """Send what has not been sent yet."""
         self._due_at = self._clock() + SECONDS_BETWEEN
-        now = {name: getattr(self._report, name) for name in COUNTED}
-        news = {
-            name: now[name] - self._sent[name] for name in COUNTED if now[name] > self._sent[name]
-        }
+        now = {name: getattr(self._report, name) for name in self._sent}
+        news = {name: now[name] - sent for name, sent in self._sent.items() if now[name] > sent}
         if not news:
             return
         try:

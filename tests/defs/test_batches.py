@@ -6,18 +6,22 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from embed_pipeline.cli.status import look, rows_about
 from embed_pipeline.defs import drains
 from embed_pipeline.domain.checks import ACCOUNTED, FAILED, LEASES, OLDEST, RETENTION
+from embed_pipeline.domain.figures import queue_figures
 from embed_pipeline.domain.job import NewJob
+from embed_pipeline.embedding import openai_batch
 from embed_pipeline.operations import wiring
+from embed_pipeline.operations.batches import BatchWork
 from embed_pipeline.operations.reading import examine_everything
 from embed_pipeline.worker import chores
 from embed_pipeline.worker.chores import Submitting
-from embed_pipeline.worker.options import Batching
+from embed_pipeline.worker.options import Batching, DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending
 from tests.defs.conftest import Deployment, SensorUnderTest
 from tests.support.batch_server import BatchServer, batch_server
@@ -154,6 +158,27 @@ async def test_m126_a_drain_that_is_stopped_does_not_wait_for_its_file_to_be_sen
     await asyncio.wait_for(work, 60)
 
 
+async def test_m127_nothing_is_submitted_to_a_provider_that_answers_nothing(
+    deployment: Deployment, api: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_batch, "ANSWER_WITHIN", timedelta(seconds=1))
+    await given_backlog(deployment)
+    await deployment.run("drain_embed_queue", {"linger_seconds": 0})
+    await deployment.queue.given_jobs(*(f"later{number}" for number in range(JOBS)))
+    await deployment.queue.run("MATCH (b:EmbedBatch) SET b.polled_at = 0")
+    settings, said = deployment.settings, list[str]()
+    embedder = wiring.open_embedder(settings)
+    queue = wiring.queue_on(deployment.queue.driver, settings)
+    work = BatchWork(queue, settings, embedder, DrainOptions(), submits=True, say=said.append)
+    api.hangs = frozenset({"poll"})
+
+    await work.look(DrainReport("w", MODEL))
+
+    assert (len(api.files), len(api.batches)) == (1, 1)
+    assert [line for line in said if "could not be looked after now: APITimeoutError" in line]
+    assert await counted(deployment) == {"processing": JOBS, "pending": JOBS}
+
+
 async def test_m126_a_drain_looks_every_minute_and_after_as_many_jobs_as_make_a_batch() -> None:
     now, looks, report = [1000.0], list[float](), DrainReport("w", MODEL)
 
@@ -194,10 +219,13 @@ async def test_m126_status_says_how_batches_stand(deployment: Deployment, api: B
     seen = await look(queue, settings, settings)
 
     [(_, said)] = [row for row in rows_about(seen, settings) if row[0] == "Batch"]
-    [plain] = [batch.figures(seen.metrics.at) for batch in seen.batches]
+    [plain] = [batch.figures(seen.metrics.at) for batch in seen.metrics.batches]
     assert "with 10 jobs is in progress: 0 done, expires in" in said
     assert (plain["jobs"], plain["done"], plain["status"]) == (JOBS, 0, "submitted")
     assert 80_000 < plain["expires_in_seconds"] <= 86_400
+    found = queue_figures(seen.metrics)
+    assert found["in_batches"] == JOBS
+    assert 80_000 < found["batch_expires_seconds"] <= 86_400
 
 
 async def test_m126_a_run_that_ended_takes_nothing_from_a_batch(

@@ -15,9 +15,9 @@ from neo4j import AsyncDriver
 
 from embed_pipeline.domain.budget import NO_BUDGET, Budget
 from embed_pipeline.domain.entity import EntityShape
-from embed_pipeline.domain.prices import UNKNOWN
+from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.domain.text import recipe_of, render_for
+from embed_pipeline.domain.text import memento_text, recipe_of, render_for
 from embed_pipeline.embedding.openai import OpenAIEmbedder
 from embed_pipeline.embedding.openai_batch import OpenAIBatches
 from embed_pipeline.embedding.tokens import document_splitter
@@ -32,10 +32,16 @@ from tests.support.openai_server import KEY
 from tests.support.queue_harness import DIMENSIONS, MODEL
 
 NO_PATIENCE = timedelta(0)
+HALF_PRICE = Price(0.5, "half")
 
 
-class CrashError(Exception):
-    """Somebody has died."""
+class CrashError(BaseException):
+    """Somebody has died: nobody catches that."""
+
+
+def text_of(uid: str) -> str:
+    """The text of an entity that a test has put into the graph."""
+    return memento_text({"name": uid, "entityType": "test", "observations": ["text"]})
 
 
 def crash_after(step: Step) -> Callable[[Step], None]:
@@ -124,7 +130,7 @@ class Batching:
         self, passed: Callable[[Step], None] = lambda _: None, *, collects: bool = True
     ) -> Tended:
         async with self.parts(passed) as parts:
-            collector = Collector(parts, price=UNKNOWN)
+            collector = Collector(parts, price=HALF_PRICE)
             return await collector.tend(collects=collects, patience=NO_PATIENCE)
 
     async def submit_and_tend(self, passed: Callable[[Step], None]) -> None:

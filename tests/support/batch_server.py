@@ -44,12 +44,22 @@ class BatchServer:
     """Turns every batch to failed with this code."""
     refused: frozenset[str] = frozenset()
     """Texts that are refused, line by line."""
+    failing: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Texts with the outcome of their lines."""
+    upload_status: int | None = None
+    """Answers so to every file that is sent."""
     expires_after: int | None = None
     """Does so many lines, then the window is over."""
     cuts: Literal["inside", "between"] | None = None
     """Ends an answer in its middle: inside a line, or between two."""
     takes_any_file: bool = False
     """Makes a batch of a file that is gone."""
+    hangs: frozenset[str] = frozenset()
+    """What is done and never answered: create, poll."""
+    polls: int = 0
+    """How often somebody asked about a single batch."""
+    keeps_files: bool = False
+    """Whoever asks may not delete a file."""
     deleted: list[str] = field(default_factory=list)
     asked: int = 0
     """Ordinary requests."""
@@ -61,6 +71,8 @@ class BatchServer:
     async def upload(self, request: Request) -> Response:
         if not self.has_batches:
             return failure(404, "no such page", None)
+        if self.upload_status:
+            return failure(self.upload_status, "not now", None)
         head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
         form = BytesParser(policy=HTTP).parsebytes(head + await request.body())
         [content] = [
@@ -87,6 +99,8 @@ class BatchServer:
 
     async def remove(self, request: Request) -> Response:
         id_ = request.path_params["id"]
+        if self.keeps_files:
+            return failure(403, "this key may not delete files", None)
         if self.files.pop(id_, None) is None:
             return failure(404, "no such file", None)
         self.deleted.append(id_)
@@ -113,6 +127,8 @@ class BatchServer:
             self.batches[id_] |= {"status": "failed", "errors": {"object": "list", "data": errors}}
         elif self.is_done:
             self.finish(id_)
+        if "create" in self.hangs:
+            return await _never(request)
         if self.drops_create:
             return failure(500, "the answer got lost", None)
         return JSONResponse(self.batches[id_])
@@ -126,6 +142,9 @@ class BatchServer:
         return JSONResponse({"object": "list", "data": data, "has_more": False})
 
     async def one(self, request: Request) -> Response:
+        self.polls += 1
+        if "poll" in self.hangs:
+            return await _never(request)
         found = self.batches.get(request.path_params["id"])
         if found is None or self.hides:
             return failure(404, "no such batch", None)
@@ -154,6 +173,8 @@ class BatchServer:
                 error = {"type": "invalid_request_error", "code": None, "message": f"bad: {text}"}
                 response = {"status_code": 400, "body": {"error": error}}
                 failed.append({**name, "response": response, "error": None})
+            elif text in self.failing:
+                failed.append({**name, **self.failing[text]})
             else:
                 self.charged += 1
                 response = {"status_code": 200, "body": _embedded(line["body"])}
@@ -187,10 +208,24 @@ class BatchServer:
         }
 
 
+def line_outcome(status: int | None, code: str | None, kind: str = "error") -> dict[str, Any]:
+    """What the error file says of one line; without a status the provider never asked."""
+    error = {"type": kind, "code": code, "message": "no", "param": None}
+    if status is None:
+        return {"response": None, "error": error}
+    return {"response": {"status_code": status, "body": {"error": error}}, "error": None}
+
+
 def numbers_for(text: str, length: int) -> list[float]:
     """The vector of a text: the same for the same text, and hardly for another one."""
     digest = hashlib.sha256(text.encode()).digest()
     return [1.0 + digest[place % len(digest)] for place in range(length)]
+
+
+async def _never(request: Request) -> Response:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    return Response()
 
 
 def _embedded(body: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from embed_pipeline.domain.batch import Batch, BatchStatus
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
 from embed_pipeline.domain.coverage import Coverage, CoverageReport
 from embed_pipeline.domain.errors import ErrorCategory
@@ -57,6 +58,11 @@ BUSY = replace(
     ),
     last_recovery=NOW - timedelta(seconds=9),
     hold=Hold(NOW, NOW + timedelta(seconds=90), timedelta(seconds=90)),
+    batches=(
+        Batch("a", "m", BatchStatus.SUBMITTED, NOW, jobs=5, expires_at=NOW + timedelta(hours=2)),
+        Batch("b", "m", BatchStatus.SUBMITTED, NOW, jobs=2, expires_at=NOW + timedelta(hours=1)),
+        Batch("c", "m", BatchStatus.REFUSED, NOW, jobs=9, expires_at=NOW + timedelta(minutes=1)),
+    ),
 )
 
 
@@ -110,6 +116,8 @@ def test_the_figures_of_a_busy_queue() -> None:
         "is_breaker_open": 1,
         "seconds_since_recovery": 9.0,
         "hold_seconds": 90.0,
+        "in_batches": 7,
+        "batch_expires_seconds": 3600.0,
     }
     assert {name: figures[name] for name in expected} == expected
 

@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from embed_pipeline.worker.batch_parts import Step
 from tests.support.project import ROOT
 
 PAGE = ROOT / "docs" / "guarantees.md"
@@ -55,6 +56,14 @@ def test_every_block_of_settings_for_another_program_is_run_by_a_test() -> None:
 
     assert len(programs) >= 5
     assert [name for name in programs if f'documented("{name}")' not in tests] == []
+
+
+def test_every_step_of_a_batch_has_its_row_in_the_table_of_crashes() -> None:
+    page = (ROOT / "docs" / "batch.md").read_text(encoding="utf-8")
+    [table] = re.findall(r"^\| Killed after .*\n(?:\|.*\n)+", page, re.MULTILINE)
+    rows = [line.split("|")[1].strip() for line in table.splitlines()[2:]]
+
+    assert rows == [step.value for step in Step]
 
 
 def test_every_invariant_leads_to_a_test() -> None:

@@ -8,6 +8,8 @@ import pytest
 from embed_pipeline.store.connection import open_driver
 from embed_pipeline.worker import engine
 from tests.conftest import TestServer
+from tests.support.batch_harness import Batching
+from tests.support.batch_server import BatchServer, batch_server
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.openai_server import OpenAIServer, openai_server
 
@@ -43,3 +45,14 @@ async def queue(neo4j_server: TestServer, provider: OpenAIServer) -> AsyncIterat
         )
         await under_test.wipe()
         yield under_test
+
+
+@pytest.fixture
+def api() -> Iterator[BatchServer]:
+    with batch_server() as server:
+        yield server
+
+
+@pytest.fixture
+def batching(queue: DrainUnderTest, api: BatchServer) -> Batching:
+    return Batching(queue.driver, queue.database, api.base_url)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,31 +23,20 @@ from embed_pipeline.domain.batch import (
     ProviderBatch,
 )
 from embed_pipeline.domain.budget import Budget
+from embed_pipeline.domain.figures import queue_figures
 from embed_pipeline.domain.job import JobFilter
-from embed_pipeline.domain.prices import Price
-from embed_pipeline.domain.text import memento_text
+from embed_pipeline.domain.prices import NANO
 from embed_pipeline.embedding.openai_batch import OpenAIBatches
-from embed_pipeline.worker.batch_parts import Step
-from embed_pipeline.worker.batch_submitting import Submitted, Submitter, TurnLostError
+from embed_pipeline.worker.batch_parts import Step, TurnLostError
+from embed_pipeline.worker.batch_submitting import Submitted, Submitter
 from tests.conftest import TestServer
-from tests.support.batch_harness import Batching, CrashError, crash_after
-from tests.support.batch_server import BatchServer, batch_server, numbers_for
+from tests.support.batch_harness import HALF_PRICE, Batching, CrashError, crash_after, text_of
+from tests.support.batch_server import BatchServer, numbers_for
 from tests.support.drain_harness import DrainUnderTest
 from tests.support.queue_harness import DIMENSIONS, MODEL
 
 JOBS = 20
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def api() -> Iterator[BatchServer]:
-    with batch_server() as server:
-        yield server
-
-
-@pytest.fixture
-def batching(queue: DrainUnderTest, api: BatchServer) -> Batching:
-    return Batching(queue.driver, queue.database, api.base_url)
 
 
 async def wait_for_nobody(batching: Batching) -> None:
@@ -80,13 +69,13 @@ async def assert_each_is_embedded_once(queue: DrainUnderTest, api: BatchServer) 
     assert await queue.attempts() == {1: JOBS}
     assert api.charged == JOBS
     assert await left(queue) == 0
+    figures = queue_figures(await queue.queue.metrics.read())
+    assert figures["completed_total"] == JOBS
+    assert figures["tokens_total"] == 7 * JOBS
+    assert figures["cost_usd_total"] == 7 * JOBS * 500 / NANO
     assert api.files.keys() == set() or all(id_.startswith("file_in") for id_ in api.files)
     for row in rows:
         assert list(row["vector"]) == numbers_for(text_of(row["name"]), DIMENSIONS)
-
-
-def text_of(uid: str) -> str:
-    return memento_text({"name": uid, "entityType": "test", "observations": ["text"]})
 
 
 async def test_m126_a_batch_is_submitted_polled_and_collected(
@@ -530,10 +519,10 @@ async def test_m128_a_batch_never_exceeds_the_budget_and_costs_half(
     queue: DrainUnderTest, batching: Batching, api: BatchServer
 ) -> None:
     await queue.given(JOBS)
-    batching.budget = Budget(Price(0.5, "half"), tokens_per_day=10)
+    batching.budget = Budget(HALF_PRICE, tokens_per_day=10)
 
     refused = await batching.submit()
-    batching.budget = Budget(Price(0.5, "half"), usd_per_day=1.0)
+    batching.budget = Budget(HALF_PRICE, usd_per_day=1.0)
     await batching.submit()
     await batching.tend()
 
