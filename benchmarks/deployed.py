@@ -21,6 +21,7 @@ from benchmarks.plan import Plan
 from benchmarks.provider import running_provider
 from benchmarks.site import Site, on_site
 from benchmarks.table import Line, at_most, per_second
+from benchmarks.usage import Usage
 from embed_pipeline.defs.jobs import recover_stale_leases
 from embed_pipeline.defs.runs import DRAIN_JOB
 from embed_pipeline.store.connection import Connection
@@ -30,7 +31,6 @@ from tests.support.dagster_deployment import (
     WORKER_TAG,
     Deployment,
     deployment,
-    processes_of,
     worker_pid,
 )
 from tests.support.project import ROOT, make_project
@@ -57,10 +57,10 @@ GOALS: Final = {"dagster": at_most(5), "ticks": at_most(16), "queries": at_most(
 of the count store. docs/performance.md says what they cost."""
 
 
-def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
-    """Start Dagster as its users do, and look at it, if there is time."""
-    if not plan.has_time:
-        return
+def lines(
+    connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan, *, draws: bool
+) -> Iterator[Line]:
+    """Start Dagster as its users do, and look at it."""
     yield from _imports(plan.rounds)
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-dagster-") as folder,
@@ -76,10 +76,11 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
         yield from _ticks_and_runs(dagster)
         yield from _all_at_once(connection, dagster)
         on_site(connection, Site.prepare, 0, has_index=True)
-        on_standby, cost = latency.on_standby(connection, dagster)
+        on_standby, cost = latency.on_standby(connection, dagster, neo4j_pid)
         yield from latency.lines({latency.ON_STANDBY: on_standby})
-        yield latency.cost_line(cost)
-        latency.draw({**waits, latency.ON_STANDBY: on_standby})
+        yield from cost.lines()
+        if draws:
+            latency.draw({**waits, latency.ON_STANDBY: on_standby})
 
 
 def _imports(rounds: int) -> Iterator[Line]:
@@ -123,21 +124,15 @@ def _at_rest(dagster: Deployment, neo4j_pid: int) -> Iterator[Line]:
 
 def _usage(dagster: Deployment, neo4j_pid: int) -> dict[str, float]:
     home = dagster.home
+    used = Usage.of(dagster, neo4j_pid)
     return {
-        "dagster": sum(_cpu(pid) for pid in processes_of(dagster.dagster.group)),
-        "neo4j": _cpu(neo4j_pid),
+        "dagster": used.dagster,
+        "neo4j": used.neo4j,
         "queries": _queries(dagster),
         "ticks": rows_of(home / "schedules/schedules.db", "job_ticks"),
         "bytes": sum(size(file) for file in home.rglob("*.db*")),
         "events": rows_of(home / "history/runs/index.db", "event_logs"),
     }
-
-
-def _cpu(pid: int) -> float:
-    with suppress(psutil.Error):
-        times = psutil.Process(pid).cpu_times()
-        return times.user + times.system + times.children_user + times.children_system
-    return 0.0
 
 
 def _queries(dagster: Deployment) -> int:
