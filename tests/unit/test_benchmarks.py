@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from neo4j.exceptions import TransientError
 
-from benchmarks import instead, latency
+from benchmarks import deployed, instead, latency
 from benchmarks.__main__ import FURTHER, SLOW, chosen, parser
 from benchmarks.plan import QUICK
 from benchmarks.rivals import Repeats
@@ -165,6 +165,12 @@ def test_a_wait_for_the_search_begins_when_the_write_is_acknowledged(
 
     assert site.done == ["written", "enqueued"]
     assert seconds >= 100
+
+
+def test_a_rate_at_work_leaves_the_start_out() -> None:
+    looks = [(0.0, 0), (10.0, 0), (11.0, 500), (12.0, 900), (21.0, 5_500)]
+
+    assert deployed.rate_at_work(looks) == 500
 
 
 def test_only_lines_with_a_goal_are_counted() -> None:
