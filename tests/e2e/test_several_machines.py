@@ -3,9 +3,13 @@
 With code servers, and with Celery.
 """
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster_celery.tags import DAGSTER_CELERY_TASK_ID_TAG
@@ -26,6 +30,8 @@ from tests.support.redis_server import running_redis
 JOBS = 20_000
 PAGE = 5_000
 FEW_JOBS = 300
+HELD_SECONDS = 30
+"""That a request waits for an answer, at most: a drain would give it up after 60."""
 CODE_SERVERS = {"embed_pipeline": {}, "second": {"EMBED_CODE_SERVER": "drains"}}
 SETTINGS = {
     "EMBED_JOB_RETENTION_DAYS": "14",
@@ -96,12 +102,26 @@ def shared(neo4j_server: TestServer) -> Iterator[Graph]:
 
 
 @pytest.fixture
+def may_answer(provider: OpenAIServer) -> threading.Event:
+    """Set it to let the provider answer at once."""
+    opened = threading.Event()
+
+    async def answer(_: dict[str, Any]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HELD_SECONDS):
+                while not opened.is_set():  # noqa: ASYNC110 - set from another thread
+                    await asyncio.sleep(0.01)
+
+    provider.answer_with = answer
+    provider.latency = 0.0
+    return opened
+
+
+@pytest.fixture
 def small(
     neo4j_server: TestServer, shared: Graph, provider: OpenAIServer, tmp_path: Path
 ) -> Iterator[Machines]:
-    """Two code servers with a small queue, whose drains get no answer before the gate opens."""
-    provider.gate.clear()
-    provider.latency = 0.0
+    """Two code servers with a small queue."""
     settings = {
         **SOON,
         **neo4j_server.environment,
@@ -116,7 +136,6 @@ def small(
     write_entities(shared, FEW_JOBS)
     with running_machines(tmp_path, None, settings, code_servers=CODE_SERVERS) as machines:
         yield machines
-        provider.gate.set()
 
 
 @pytest.fixture
@@ -207,10 +226,10 @@ def assert_nothing_is_lost_or_done_twice(graph: Graph) -> None:
 
 @pytest.mark.timeout(600)
 def test_both_code_servers_work_on_a_queue_that_one_could_do_alone(
-    small: Machines, shared: Graph, provider: OpenAIServer
+    may_answer: threading.Event, small: Machines, shared: Graph
 ) -> None:
     polled(lambda: locations_of_holders(small, shared) == set(CODE_SERVERS), "both hold some jobs")
-    provider.gate.set()
+    may_answer.set()
     wait_until_completed(shared, FEW_JOBS)
 
     assert shared.counts() == {"completed": FEW_JOBS}
