@@ -20,7 +20,8 @@ from benchmarks.latency import LATENCY, SETTINGS
 from benchmarks.plan import Plan
 from benchmarks.provider import running_provider
 from benchmarks.site import Site, on_site
-from benchmarks.table import Line, at_most, per_second
+from benchmarks.table import Line, at_least, at_most, per_second
+from benchmarks.usage import Usage
 from embed_pipeline.defs.jobs import recover_stale_leases
 from embed_pipeline.defs.runs import DRAIN_JOB
 from embed_pipeline.store.connection import Connection
@@ -30,7 +31,6 @@ from tests.support.dagster_deployment import (
     WORKER_TAG,
     Deployment,
     deployment,
-    processes_of,
     worker_pid,
 )
 from tests.support.project import ROOT, make_project
@@ -38,12 +38,12 @@ from tests.support.project import ROOT, make_project
 IDLE_SECONDS: Final = 60
 """That a deployment is watched doing nothing."""
 JOBS: Final = 50_000
-JOBS_OF_LIMIT: Final = 12_000
-"""Vectors written without a queue to the same graph, to compare."""
+"""As many vectors are written without a queue, to compare: the index gets slower as it grows."""
 WRITERS: Final = 4
 MEBIBYTE: Final = 2**20
 DAY: Final = 86_400
 FLAT: Final = at_most(1.2)
+UNATTENDED: Final = at_least(0.5)
 SOME_TICKS: Final = 10
 NEEDED: Final = {"EMBED_JOB_RETENTION_DAYS": "14", "EMBEDDING_PROVIDER": "mock"}
 """What the code location needs to load without a warning."""
@@ -57,10 +57,10 @@ GOALS: Final = {"dagster": at_most(5), "ticks": at_most(16), "queries": at_most(
 of the count store. docs/performance.md says what they cost."""
 
 
-def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan) -> Iterator[Line]:
-    """Start Dagster as its users do, and look at it, if there is time."""
-    if not plan.has_time:
-        return
+def lines(
+    connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan, *, draws: bool
+) -> Iterator[Line]:
+    """Start Dagster as its users do, and look at it."""
     yield from _imports(plan.rounds)
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-dagster-") as folder,
@@ -76,10 +76,11 @@ def lines(connection: Connection, server: TestServer, neo4j_pid: int, plan: Plan
         yield from _ticks_and_runs(dagster)
         yield from _all_at_once(connection, dagster)
         on_site(connection, Site.prepare, 0, has_index=True)
-        on_standby, cost = latency.on_standby(connection, dagster)
+        on_standby, cost = latency.on_standby(connection, dagster, neo4j_pid)
         yield from latency.lines({latency.ON_STANDBY: on_standby})
-        yield latency.cost_line(cost)
-        latency.draw({**waits, latency.ON_STANDBY: on_standby})
+        yield from cost.lines()
+        if draws:
+            latency.draw({**waits, latency.ON_STANDBY: on_standby})
 
 
 def _imports(rounds: int) -> Iterator[Line]:
@@ -123,21 +124,15 @@ def _at_rest(dagster: Deployment, neo4j_pid: int) -> Iterator[Line]:
 
 def _usage(dagster: Deployment, neo4j_pid: int) -> dict[str, float]:
     home = dagster.home
+    used = Usage.of(dagster, neo4j_pid)
     return {
-        "dagster": sum(_cpu(pid) for pid in processes_of(dagster.dagster.group)),
-        "neo4j": _cpu(neo4j_pid),
+        "dagster": used.dagster,
+        "neo4j": used.neo4j,
         "queries": _queries(dagster),
         "ticks": rows_of(home / "schedules/schedules.db", "job_ticks"),
         "bytes": sum(size(file) for file in home.rglob("*.db*")),
         "events": rows_of(home / "history/runs/index.db", "event_logs"),
     }
-
-
-def _cpu(pid: int) -> float:
-    with suppress(psutil.Error):
-        times = psutil.Process(pid).cpu_times()
-        return times.user + times.system + times.children_user + times.children_system
-    return 0.0
 
 
 def _queries(dagster: Deployment) -> int:
@@ -166,21 +161,26 @@ def _median(seconds: Sequence[float]) -> str:
 
 def _all_at_once(connection: Connection, dagster: Deployment) -> Iterator[Line]:
     """A large backlog, from the moment it may be worked on to its last completion."""
-    on_site(connection, _prepare_backlog, JOBS)
+    on_site(connection, _pause)
+    on_site(connection, Site.prepare, JOBS, has_index=True)
     limit = _limit(connection)
+    # With an index of its own: what is taken out of one stays in its files, and takes time.
+    on_site(connection, Site.prepare, JOBS, has_index=True)
     on_site(connection, Site.reset, JOBS, jobs=True)
     dagster.wait_until_idle()
     on_site(connection, _resume)
     began = time.monotonic()
-    memory = _MemoryOfDrains(dagster)
+    memory, looks = _MemoryOfDrains(dagster), list[tuple[float, int]]()
 
     def is_done() -> bool:
         done = _completed(dagster)
+        looks.append((time.monotonic(), done))
         memory.look(done / JOBS)
         return done >= JOBS
 
     dagster.wait_until(is_done, "the backlog is done", seconds=20 * 60)
-    seconds = time.monotonic() - began
+    seconds = looks[-1][0] - began
+    at_work, rest = rate_at_work(looks), JOBS / limit
     runs = len([run for run in dagster.ui.runs() if run.created >= time.time() - seconds - 5])
     on_site(connection, Site.clear)
     asked = JOBS / 2048 * LATENCY
@@ -191,6 +191,13 @@ def _all_at_once(connection: Connection, dagster: Deployment) -> Iterator[Line]:
         f"{seconds:.0f} s ({per_second([JOBS / seconds])}) against {limit:.0f} s; requests took"
         f" {asked:.1f} s in all; {max(0.0, 1 - (limit + asked) / seconds):.0%} is neither",
         [limit / seconds],
+        UNATTENDED,
+    )
+    yield Line(
+        7,
+        "the same from the first completion on, without tick, queue of runs and new processes",
+        f"{per_second([at_work])} against {per_second([rest])}",
+        [at_work / rest],
     )
     early, late = memory.most
     yield Line(
@@ -200,6 +207,12 @@ def _all_at_once(connection: Connection, dagster: Deployment) -> Iterator[Line]:
         [late / early],
         FLAT,
     )
+
+
+def rate_at_work(looks: Sequence[tuple[float, int]]) -> float:
+    """Jobs per second from the first look that found something done to the last."""
+    first, last = next(look for look in looks if look[1]), looks[-1]
+    return (last[1] - first[1]) / (last[0] - first[0])
 
 
 class _MemoryOfDrains:
@@ -229,17 +242,16 @@ class _MemoryOfDrains:
         return between(0.25, 0.5), between(0.75, 1.0)
 
 
-async def _prepare_backlog(site: Site, jobs: int) -> None:
+async def _pause(site: Site) -> None:
     await site.queue.switch.pause(by="benchmark")
-    await site.prepare(jobs, has_index=True)
 
 
 def _limit(connection: Connection) -> float:
-    """Seconds that plain writes would take for as many vectors as there are jobs."""
+    """Seconds that plain writes take for as many vectors as there are jobs."""
     with hired(WRITERS, connection) as crew:
-        share = JOBS_OF_LIMIT // WRITERS
+        share = JOBS // WRITERS
         parts = [(n * share, (n + 1) * share) for n in range(WRITERS)]
-        return crew.work(write, *parts).seconds * JOBS / JOBS_OF_LIMIT
+        return crew.work(write, *parts).seconds
 
 
 async def _resume(site: Site) -> None:

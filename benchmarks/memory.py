@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.plan import Plan
 from benchmarks.provider import running_provider
 from benchmarks.site import MODEL, Site, on_site
 from benchmarks.table import Line, at_most
@@ -33,10 +32,8 @@ ALLOWED: Final = 350
 KIBIBYTE: Final = 1_024
 
 
-def lines(connection: Connection, plan: Plan) -> Iterator[Line]:
-    """One drain, if there is time."""
-    if not plan.has_time:
-        return
+def lines(connection: Connection) -> Iterator[Line]:
+    """One drain."""
     with running_provider(latency=0) as provider:
         on_site(connection, prepare, JOBS, DIMENSIONS)
         found = _drain(environment(connection, provider.base_url, DIMENSIONS))

@@ -23,7 +23,7 @@ class Plan:
     backlogs: tuple[int, ...]
     """Sizes of the queue at which single operations are measured."""
     has_time: bool
-    """Start Dagster, too, and measure also what takes long or has no goal."""
+    """Measure also what takes long or has no goal."""
 
 
 FULL: Final = Plan(

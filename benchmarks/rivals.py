@@ -1,14 +1,17 @@
 """Item 12: the mutex of the leases, with more and more drains that want it.
 
 Each rival leases as a drain does, gives back and leases again, for as long as the round lasts. They
-live in four processes, so that the interpreter is not what they wait for.
+live in four processes, so that the interpreter is not what they wait for. What waits for more than
+ten seconds is ended by the server and repeated by the store; after thirty seconds it is given up.
 """
 
 import asyncio
+import logging
 import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -21,6 +24,7 @@ from benchmarks.scaling import PENDING, copy_jobs, patterns
 from benchmarks.site import MODEL, Site, on_site
 from benchmarks.table import Line, at_least
 from embed_pipeline.domain.errors import TooMuchAtOnceError
+from embed_pipeline.store import database
 from embed_pipeline.store.connection import Connection
 from embed_pipeline.store.queue import open_queue
 from embed_pipeline.worker.options import MOST_PER_LEASE
@@ -42,26 +46,63 @@ class Tally:
     given_up: Counter[str] = field(default_factory=Counter)
 
 
-def lines(connection: Connection) -> Iterator[Line]:
-    """One round for each number of rivals."""
+@dataclass
+class Competition:
+    """What the rivals of one process have done."""
+
+    tallies: list[Tally]
+    repeated: int
+    """Transactions that were ended and begun anew."""
+
+
+class Repeats(logging.Handler):
+    """Counts what the store says of transactions that it repeats."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.seen = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen += record.getMessage().startswith(database.REPEATING)
+
+    @classmethod
+    @contextmanager
+    def counted(cls) -> Iterator["Repeats"]:
+        """Count until the block ends."""
+        logger, counting = database.logger, cls()
+        level = logger.level
+        logger.setLevel(logging.INFO)
+        logger.addHandler(counting)
+        try:
+            yield counting
+        finally:
+            logger.removeHandler(counting)
+            logger.setLevel(level)
+
+
+def measure(connection: Connection) -> Iterator[tuple[int, float, Line]]:
+    """One round for each number of rivals: how many, their jobs per second, and what to say."""
     on_site(connection, _prepare)
     rates: dict[int, float] = {}
     with hired(PROCESSES, connection) as crew:
         for rivals in RIVALS:
             shift = _round(crew, rivals)
-            tallies: list[Tally] = [tally for answer in shift.answers for tally in answer]
+            found: tuple[Competition, ...] = shift.answers
+            tallies = [tally for each in found for tally in each.tallies]
             # Until the last has what it asked for before the end.
             rates[rivals] = sum(tally.jobs for tally in tallies) / shift.seconds
             took = sorted(second for tally in tallies for second in tally.seconds)
             given_up = sum((tally.given_up for tally in tallies), Counter())
-            yield Line(
+            line = Line(
                 12,
                 f"leases of {MOST_PER_LEASE:,} jobs, given back at once; {rivals} at a time",
                 f"{rates[rivals]:,.0f} jobs/s; a lease takes {statistics.median(took):.2f} s,"
-                f" {took[int(0.95 * len(took))]:.2f} at 95 %; given up: {given_up.total()}",
+                f" {took[int(0.95 * len(took))]:.2f} at 95 %; repeated:"
+                f" {sum(each.repeated for each in found)}, given up: {given_up.total()}",
                 [rates[rivals] / rates[8]] if rivals > 8 else (),
                 at_least(0.9) if rivals > 8 else None,
             )
+            yield rivals, rates[rivals], line
 
 
 async def _prepare(site: Site) -> None:
@@ -77,10 +118,12 @@ def _round(crew: Crew, rivals: int) -> Shift:
     return crew.work(_compete, *((f"process-{n}", share) for n, share in enumerate(shares)))
 
 
-async def _compete(site: Site, name: str, rivals: int) -> list[Tally]:
+async def _compete(site: Site, name: str, rivals: int) -> Competition:
     until = time.monotonic() + ROUND.total_seconds()
     each = (_rival(site, f"{name}/{number}", until) for number in range(rivals))
-    return list(await asyncio.gather(*each))
+    with Repeats.counted() as repeats:
+        tallies = await asyncio.gather(*each)
+    return Competition(tallies, repeats.seen)
 
 
 async def _rival(site: Site, owner: str, until: float) -> Tally:

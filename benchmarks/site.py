@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeVar
 
 from neo4j import AsyncDriver
 
@@ -22,6 +22,7 @@ from embed_pipeline.store.connection import Connection, open_driver
 from embed_pipeline.store.queue import Queue, open_queue
 from embed_pipeline.store.schema.objects import ENTITY_VECTOR_INDEX_NAME
 
+Answer = TypeVar("Answer")
 MODEL: Final = "benchmark"
 DIMENSIONS: Final = 1536
 BATCH: Final = 500
@@ -115,15 +116,15 @@ async def opened(connection: Connection) -> AsyncGenerator[Site]:
 
 
 def on_site(
-    connection: Connection, work: Callable[..., Awaitable[None]], /, *args: Any, **options: Any
-) -> None:
+    connection: Connection, work: Callable[..., Awaitable[Answer]], /, *args: Any, **options: Any
+) -> Answer:
     """Do something to the graph between two measurements."""
 
-    async def visit() -> None:
+    async def visit() -> Answer:
         async with opened(connection) as site:
-            await work(site, *args, **options)
+            return await work(site, *args, **options)
 
-    asyncio.run(visit())
+    return asyncio.run(visit())
 
 
 @cache

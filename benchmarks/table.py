@@ -77,9 +77,14 @@ def between(least: float, most: float) -> Goal:
 
 
 def found_by(name: str, measure: Callable[[], Iterable[Line]]) -> Iterator[Line]:
-    """The lines of a part; where it fails, a line more, whose goal is missed."""
+    """The lines of a part; where it fails or has none, a line more, whose goal is missed."""
+    number = 0
     try:
-        yield from measure()
+        for line in measure():
+            number += 1
+            yield line
+        if not number:
+            yield Line(0, f"the part {name} measured nothing", "no line", goal=at_least(1))
     except Exception as error:
         sys.stderr.write(traceback.format_exc())
         # Nothing in it may look like a column.

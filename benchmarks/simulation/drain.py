@@ -15,6 +15,7 @@ from benchmarks.simulation.life import Life, World
 from embed_pipeline.domain.embedding import RequestLimits
 from embed_pipeline.domain.fairness import Lane
 from embed_pipeline.domain.rate_window import hold, take
+from embed_pipeline.worker.ahead import LONG_LEASE
 from embed_pipeline.worker.chores import JOBS_PER_RECOVERY
 from embed_pipeline.worker.intake import LEASES_BETWEEN_SUSPECTS
 from embed_pipeline.worker.lease_keeper import LEASES_PER_BEAT
@@ -43,7 +44,7 @@ class Drain(Life):
         self._requests = self._leases = 0
         self._is_leasing = self._is_preparing = False
         self._holds_suspect = self._is_empty = self._has_news = False
-        self._resume_at = self._look_again_at = self._recovery_at = 0.0
+        self._resume_at = self._look_again_at = self._recovery_at = self._lease_took = 0.0
         self._wake, self._is_sent = Event(self._clock), Event(self._clock)
         self._start(self._work())
         self._start(self._beat())
@@ -167,7 +168,8 @@ class Drain(Life):
         )
         # What is prepared will take one of the places of the requests.
         has_place = self._requests + self._is_preparing <= self._options.requests_at_once
-        is_busy = self._is_leasing or self._ready or not has_place
+        is_crowded = self._is_preparing and self._lease_took > LONG_LEASE
+        is_busy = self._is_leasing or self._ready or is_crowded or not has_place
         if not is_busy and now >= self._resume_at and may_lease:
             self._is_leasing = True
             self._start(self._lease())
@@ -209,7 +211,9 @@ class Drain(Life):
         def on_offer() -> int:
             return self._jobs.on_offer(limit, lane, now=self._clock.now)
 
+        asked_at = self._clock.now
         yield from self._transaction(lambda: self._database.lease(self.client, on_offer))
+        self._lease_took = self._clock.now - asked_at
         batch = self._jobs.lease(limit, lane, now=self._clock.now)
         self._leases += 1
         self._tally.leases += 1

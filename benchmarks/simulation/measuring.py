@@ -13,6 +13,7 @@ from benchmarks.where import STEPS, Spent, mean, steps
 from embed_pipeline.store.connection import Connection
 
 INDEX_ROUNDS = 3
+LEASE_ROUNDS = 3
 
 
 def costs_of(large: Mapping[str, Spent], small: Mapping[str, Spent], start: Spent) -> Costs:
@@ -24,6 +25,22 @@ def costs_of(large: Mapping[str, Spent], small: Mapping[str, Spent], start: Spen
         start=Cost(0, 0, 0, *_rounded(start)),
         **{name: cost_of(large[name], small[name]) for name in STEPS},
     )
+
+
+def costs_now(connection: Connection, neo4j_pid: int, plan: Plan) -> Costs:
+    """The costs of the steps without those of whole drains around them."""
+
+    async def work() -> tuple[Mapping[str, Spent], Mapping[str, Spent]]:
+        async with opened(connection) as site:
+            await site.prepare(plan.entities, has_index=False)
+            rounds = [
+                [await steps(site, neo4j_pid, plan.entities, batch=size) for size in (BATCH, SMALL)]
+                for _ in range(LEASE_ROUNDS)
+            ]
+        large, small = zip(*rounds, strict=True)
+        return mean(large), mean(small)
+
+    return costs_of(*asyncio.run(work()), Spent())
 
 
 def cost_of_index(

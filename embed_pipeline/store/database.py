@@ -25,6 +25,7 @@ from embed_pipeline.store.naming import for_queue
 from embed_pipeline.tracing import call
 
 logger = logging.getLogger(__name__)
+REPEATING: Final = "repeating a transaction"
 
 Result = TypeVar("Result")
 Clock = Callable[[], datetime]
@@ -177,7 +178,7 @@ class Database:
                     ) from error
                 if loop.time() + pause >= deadline or not _is_repeatable(error):
                     raise
-                logger.info("repeating a transaction after %s", type(error).__name__)
+                logger.info("%s after %s", REPEATING, type(error).__name__)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(pause * 2, LONGEST_PAUSE)
 

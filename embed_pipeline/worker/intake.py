@@ -80,6 +80,7 @@ class Intake:
         """Jobs whose texts are still to be read, with the sizes of the texts."""
         self._leases_since_long = 0
         self._leases = 0
+        self.lease_took = 0.0
         self._holds_suspect = False
         self._look_again_at = 0.0
         self._silent_since = 0.0
@@ -161,8 +162,9 @@ class Intake:
             duration=self._options.lease,
             lane=lane,
         )
+        self.lease_took = (now := self._parts.clock()) - asked_at
         if batch.jobs or not self._leases:
-            self._silent_since = self._parts.clock()
+            self._silent_since = now
         self._leases += 1
         deadline = asked_at + self._options.lease.total_seconds()
         self._holdings.add((leased.lease for leased in batch.jobs), deadline=deadline)

@@ -1,8 +1,15 @@
-"""Several machines without Kubernetes, and one of them dies: with code servers, and with Celery."""
+"""Several machines without Kubernetes: they share the work, and one of them dies.
 
+With code servers, and with Celery.
+"""
+
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster_celery.tags import DAGSTER_CELERY_TASK_ID_TAG
@@ -11,7 +18,7 @@ from neo4j import GraphDatabase
 from embed_pipeline.devserver.config import Memory
 from embed_pipeline.devserver.temporary import temporary_server
 from tests.conftest import TestServer
-from tests.support.dagster_deployment import Graph, polled
+from tests.support.dagster_deployment import SETTINGS as SOON, Graph, polled
 from tests.support.machines import Machines, Service, running_machines
 from tests.support.memento import chained, remember
 from tests.support.openai_server import KEY, OpenAIServer, openai_server
@@ -20,9 +27,12 @@ from tests.support.project import ROOT, Project
 from tests.support.queue_harness import DIMENSIONS
 from tests.support.redis_server import running_redis
 
-pytestmark = pytest.mark.proof
 JOBS = 20_000
 PAGE = 5_000
+FEW_JOBS = 300
+HELD_SECONDS = 30
+"""That a request waits for an answer, at most: a drain would give it up after 60."""
+CODE_SERVERS = {"embed_pipeline": {}, "second": {"EMBED_CODE_SERVER": "drains"}}
 SETTINGS = {
     "EMBED_JOB_RETENTION_DAYS": "14",
     # What the dead machine held comes back soon.
@@ -75,9 +85,56 @@ def storage() -> Iterator[str]:
 @pytest.fixture
 def code_servers(settings: dict[str, str], storage: str, tmp_path: Path) -> Iterator[Machines]:
     """Two of them, each with one drain at a time."""
-    servers = {"embed_pipeline": {}, "second": {"EMBED_CODE_SERVER": "drains"}}
     limited = {**settings, "EMBED_DRAINS_AT_ONCE": "1"}
-    with running_machines(tmp_path, storage, limited, code_servers=servers) as machines:
+    with running_machines(tmp_path, storage, limited, code_servers=CODE_SERVERS) as machines:
+        yield machines
+
+
+@pytest.fixture
+def shared(neo4j_server: TestServer) -> Iterator[Graph]:
+    """The graph of the other tests, empty."""
+    auth = (neo4j_server.username, neo4j_server.password)
+    with GraphDatabase.driver(neo4j_server.uri, auth=auth) as driver:
+        graph = Graph(driver, neo4j_server.database)
+        graph.run("MATCH (n) DETACH DELETE n")
+        yield graph
+        graph.run("MATCH (n) DETACH DELETE n")
+
+
+@pytest.fixture
+def may_answer(provider: OpenAIServer) -> threading.Event:
+    """Set it to let the provider answer at once."""
+    opened = threading.Event()
+
+    async def answer(_: dict[str, Any]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HELD_SECONDS):
+                while not opened.is_set():  # noqa: ASYNC110 - set from another thread
+                    await asyncio.sleep(0.01)
+
+    provider.answer_with = answer
+    provider.latency = 0.0
+    return opened
+
+
+@pytest.fixture
+def small(
+    neo4j_server: TestServer, shared: Graph, provider: OpenAIServer, tmp_path: Path
+) -> Iterator[Machines]:
+    """Two code servers with a small queue."""
+    settings = {
+        **SOON,
+        **neo4j_server.environment,
+        "OPENAI_BASE_URL": provider.base_url,
+        "EMBEDDING_PROFILE": "openai",
+        "EMBED_DRAINS_AT_ONCE": "1",
+        # So that the first drain cannot hold everything.
+        "EMBEDDING_MAX_INPUTS": "10",
+    }
+    made = Project(ROOT, settings).run("init", "--change-model")
+    assert made.returncode == 0, made.stderr
+    write_entities(shared, FEW_JOBS)
+    with running_machines(tmp_path, None, settings, code_servers=CODE_SERVERS) as machines:
         yield machines
 
 
@@ -97,9 +154,9 @@ def celery(settings: dict[str, str], storage: str, tmp_path: Path) -> Iterator[M
         yield machines
 
 
-def write_entities(graph: Graph) -> None:
-    for first in range(0, JOBS, PAGE):
-        names = [f"e{number}" for number in range(first, first + PAGE)]
+def write_entities(graph: Graph, count: int) -> None:
+    for first in range(0, count, PAGE):
+        names = [f"e{number}" for number in range(first, min(first + PAGE, count))]
         entities = [{"name": n, "entityType": "thing", "observations": [n]} for n in names]
         remember(graph.run, entities, chained(names))
 
@@ -128,6 +185,12 @@ def share_of_code_servers(machines: Machines, graph: Graph) -> Counter[str]:
     return shares
 
 
+def locations_of_holders(machines: Machines, graph: Graph) -> set[str]:
+    """The code servers whose drains hold jobs now."""
+    locations = {run.id: run.location for run in machines.ui.runs("drain_embed_queue")}
+    return {locations[owner.partition("/")[0]] for owner in graph.owners()}
+
+
 def share_of_workers(machines: Machines, graph: Graph) -> Counter[str]:
     """Completed jobs by the worker whose log has the task of the drain that did them."""
     shares: Counter[str] = Counter()
@@ -141,7 +204,7 @@ def share_of_workers(machines: Machines, graph: Graph) -> Counter[str]:
 
 
 def drain_while_one_dies(victim: Service, graph: Graph, provider: OpenAIServer) -> None:
-    write_entities(graph)
+    write_entities(graph, JOBS)
 
     wait_until_completed(graph, JOBS // 2)
     victim.kill()
@@ -162,6 +225,20 @@ def assert_nothing_is_lost_or_done_twice(graph: Graph) -> None:
 
 
 @pytest.mark.timeout(600)
+def test_both_code_servers_work_on_a_queue_that_one_could_do_alone(
+    may_answer: threading.Event, small: Machines, shared: Graph
+) -> None:
+    polled(lambda: locations_of_holders(small, shared) == set(CODE_SERVERS), "both hold some jobs")
+    may_answer.set()
+    wait_until_completed(shared, FEW_JOBS)
+
+    assert shared.counts() == {"completed": FEW_JOBS}
+    assert shared.embedded() == FEW_JOBS
+    assert set(share_of_code_servers(small, shared)) == set(CODE_SERVERS)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
 def test_two_code_servers_share_the_work_and_one_may_die(
     code_servers: Machines, graph: Graph, provider: OpenAIServer
 ) -> None:
@@ -171,6 +248,7 @@ def test_two_code_servers_share_the_work_and_one_may_die(
     assert set(share_of_code_servers(code_servers, graph)) == {"embed_pipeline", "second"}
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_two_workers_of_celery_share_the_work_and_one_may_die(
     celery: Machines, graph: Graph, provider: OpenAIServer

@@ -127,7 +127,7 @@ class Machines:
 @contextmanager
 def running_machines(
     folder: Path,
-    storage: str,
+    storage: str | None,
     environment: dict[str, str],
     *,
     code_servers: dict[str, dict[str, str]],
@@ -135,10 +135,13 @@ def running_machines(
 ) -> Iterator[Machines]:
     """Start everything; ``code_servers`` are the settings of each by its name.
 
+    Without ``storage`` Dagster keeps its own in files, which is enough where nobody is in a hurry.
     With ``workers`` the drains are tasks of Celery; ``CELERY_BROKER_URL`` says where.
     """
     instance = yaml.safe_load((ROOT / "deploy/docker/dagster.yaml").read_text())
-    instance["storage"] = {"postgres": {"postgres_url": storage}}
+    del instance["storage"]
+    if storage:
+        instance["storage"] = {"postgres": {"postgres_url": storage}}
     if workers:
         instance |= yaml.safe_load((CELERY / "run_launcher.yaml").read_text())
     (folder / "dagster.yaml").write_text(yaml.safe_dump(instance))

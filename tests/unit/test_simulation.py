@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.simulation.costs import Cost, Costs
 from benchmarks.simulation.kernel import Clock, Steps
+from benchmarks.simulation.leases import leased_per_second
 from benchmarks.simulation.measuring import SMALL, cost_of
 from benchmarks.simulation.resources import Lock, Processors
 from benchmarks.simulation.run import Result, simulate
@@ -110,6 +111,30 @@ def test_the_mutex_lets_one_lease_at_a_time_through() -> None:
     assert result.rate == pytest.approx(1 / 100e-6, rel=0.02)
     assert 0.95 < result.mutex_held <= 1
     assert result.bottleneck == "mutex of the leases"
+
+
+@pytest.mark.parametrize("rivals", [2, 8, 200])
+def test_leases_that_are_given_back_at_once_are_as_fast_as_the_mutex(rivals: int) -> None:
+    # Two hundred leases of 0.2 s each: most of them are ended, repeated and given up.
+    costs = replace(FREE, cores=64, lease=Cost(server=100))
+
+    rate = leased_per_second(rivals, processes=4, seconds=60, costs=costs)
+
+    assert rate == pytest.approx(1 / 100e-6, rel=0.05)
+
+
+def test_giving_back_needs_the_cores_that_leases_need() -> None:
+    costs = replace(FREE, cores=1, lease=Cost(server=100))
+
+    rate = leased_per_second(8, processes=4, seconds=60, costs=costs)
+
+    assert rate == pytest.approx(1 / 200e-6, rel=0.05)
+
+
+def test_a_crowd_does_not_lease_less_than_a_few() -> None:
+    few, crowd = (run(Scenario(jobs=10**8, drains=n, cores=16, until=60)) for n in (8, 64))
+
+    assert crowd.rate >= 0.95 * few.rate
 
 
 @pytest.mark.parametrize("drains", [1, 10])
