@@ -138,3 +138,5 @@ class Backlog:
     state: QueueState
     refusal: str | None = None
     """Why these settings must not be used on the queue: it belongs to another model."""
+    oldest_due: timedelta | None = None
+    """How long ago the first of the due jobs could have been leased."""
