@@ -48,6 +48,7 @@ TO_FOLLOW: Final = timedelta(seconds=30)
 """So long before a drain on standby ends the next one is started."""
 LONG_IN_LINE: Final = timedelta(minutes=1)
 """A run that is queued for longer has no place, and says nothing about when it will."""
+TAKEN_BACK: Final = "its leases are taken back"
 CLOCK_JITTER: Final = 5.0
 """Seconds by which the start of a process seems to move while the clock is corrected."""
 now: Final = time.time
@@ -97,11 +98,13 @@ def repository_of_run(run: dg.DagsterRun) -> str | None:
     return run.tags_for_storage().get(REPOSITORY_TAG)
 
 
-def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -> list[str]:
+def fail_vanished(
+    instance: dg.DagsterInstance, repository: str | None = None, *, then: str = TAKEN_BACK
+) -> list[str]:
     """Mark drains as failed whose process is gone; they would stay STARTED for ever.
 
     Dagster notices the end of a process only through its parent. When both are killed, or the
-    power fails, nobody is left to tell.
+    power fails, nobody is left to tell. ``then`` says what becomes of its leases.
     """
     vanished = []
     alive = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
@@ -113,9 +116,7 @@ def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -
         else:
             has_vanished = _is_overdue(record.start_time)
         if has_vanished:
-            instance.report_run_failed(
-                run, "The process of this drain is gone; its leases are taken back."
-            )
+            instance.report_run_failed(run, f"The process of this drain is gone; {then}.")
             vanished.append(run.run_id)
     return vanished
 

@@ -6,12 +6,13 @@ from typing import Final
 
 import dagster as dg
 
-from embed_pipeline.defs.ended_drains import take_back
+from embed_pipeline.defs.ended_drains import RECOVERY_IS_OFF, take_back
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import (
     DRAIN_JOB,
     QUEUE_TAG,
     STANDBY_TAG,
+    TAKEN_BACK,
     fail_vanished,
     know_drains,
 )
@@ -60,7 +61,8 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
         back at once what failed and canceled drains still hold.
         """
         repository, own = tick.repository, neo4j.settings
-        for run_id in fail_vanished(tick.instance, repository):
+        then = TAKEN_BACK if own.recovery_interval else RECOVERY_IS_OFF
+        for run_id in fail_vanished(tick.instance, repository, then=then):
             tick.log.warning(f"the process of drain {run_id} is gone; the run is marked as failed")
 
         looked: list[str] = []
