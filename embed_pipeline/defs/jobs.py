@@ -108,7 +108,8 @@ class CleanupConfig(RunConfig):
         ge=7,
         le=30,
         description="Delete jobs that ended more than so many days ago, 7 to 30; empty is "
-        "EMBED_JOB_RETENTION_DAYS.",
+        "EMBED_JOB_RETENTION_DAYS, or that of the state (EMBED_JOB_RETENTION_DAYS_COMPLETED, "
+        "…_FAILED, …_CANCELLED).",
     )
     dry_run: bool = Field(default=False, description="Say how many; delete nothing.")
 

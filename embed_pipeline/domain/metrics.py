@@ -40,6 +40,10 @@ COUNTERS: Final = (
 """Events that leave no trace on a job, counted since the installation."""
 
 
+WHO_ADOPTS: Final = "the next scan does it at the latest"
+"""Puts jobs right that another program wrote or edited; a recovery looks at those in work only."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """Whether the queue gives out jobs, and if not, why."""
