@@ -10,6 +10,7 @@ from neo4j import GraphDatabase
 
 from embed_pipeline.devserver.config import Memory
 from embed_pipeline.devserver.temporary import temporary_server
+from embed_pipeline.store.cypher.lookout import READ_HOLDERS
 from tests.conftest import TestServer
 from tests.support.dagster_deployment import Graph, polled
 from tests.support.machines import Machines, Service, running_machines
@@ -114,6 +115,11 @@ def wait_until_completed(graph: Graph, jobs: int) -> None:
     polled(lambda: completed(graph) >= jobs, f"{jobs} jobs are completed", seconds=240)
 
 
+def holders(graph: Graph) -> set[str]:
+    """The runs that hold jobs."""
+    return {row["owner"] for row in graph.run(READ_HOLDERS)}
+
+
 def completed_by_run(graph: Graph) -> dict[str, int]:
     rows = graph.run(
         "MATCH (j:EmbedCompleted) RETURN split(j.last_owner, '/')[0] AS run, count(*) AS jobs"
@@ -143,7 +149,10 @@ def share_of_workers(machines: Machines, graph: Graph) -> Counter[str]:
 
 
 def drain_while_one_dies(victim: Service, graph: Graph, provider: OpenAIServer) -> None:
-    write_entities(graph)
+    with provider.holding():
+        write_entities(graph)
+        # Else one of them may have done everything before a busy machine has started the other.
+        polled(lambda: len(holders(graph)) == 2, "both hold jobs", seconds=240)
 
     wait_until_completed(graph, JOBS // 2)
     victim.kill()
