@@ -37,8 +37,11 @@ def doctor(
 
     Exit code: 0 all right, 2 configuration, 3 unreachable, 4 credentials, 5 schema.
     """
+    from embed_pipeline.operations.findings import examine_places
+
     every = each_chosen()
     found = {own.queue: _examined(own, settings_only=settings_only, probe=probe) for own in every}
+    found[every[0].queue] += examine_places(every)
     if json:
         plain = {
             queue: [{**as_plain(one), "mark": one.mark.name.lower()} for one in findings]

@@ -101,7 +101,10 @@ def cleanup(
         bool, typer.Option("--dry-run", help="Say how many; delete nothing.")
     ] = False,
 ) -> None:
-    """Delete finished jobs older than the retention (EMBED_JOB_RETENTION_DAYS)."""
+    """Delete finished jobs older than the retention.
+
+    It is EMBED_JOB_RETENTION_DAYS, or that of the state (…_COMPLETED, …_FAILED, …_CANCELLED).
+    """
     from embed_pipeline.operations.cleanup import clean_up
     from embed_pipeline.store.purge import described
 

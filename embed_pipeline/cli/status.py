@@ -26,6 +26,7 @@ from embed_pipeline.cli.entities import scan
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.lease_check import left_alone
+from embed_pipeline.domain.metrics import WHO_ADOPTS
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.words import span
 
@@ -218,7 +219,7 @@ def status_rows(metrics: QueueMetrics, interval: timedelta) -> Iterator[tuple[st
     if metrics.unadopted:
         yield (
             "Edited by others",
-            f"{metrics.unadopted} jobs not yet put right; the next recovery, drain or scan does it",
+            f"{metrics.unadopted} jobs not yet put right; {WHO_ADOPTS}",
         )
     yield from _recovery(metrics, interval)
     rate = f"{metrics.throughput_per_minute:.1f} per minute"

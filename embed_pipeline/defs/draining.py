@@ -1,12 +1,13 @@
 """A drain inside a run of Dagster: what the job and the asset of the embeddings share."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 import dagster as dg
 
+from embed_pipeline.defs.ended_drains import tell_former_owners
 from embed_pipeline.defs.failures import failed_rows, what_failed
 from embed_pipeline.defs.metadata import of_errors, plain
 from embed_pipeline.defs.resources import Neo4jResource
@@ -83,18 +84,24 @@ async def run_and_tell(
     ``kept_for`` is the queue of the deployment, whose assets keep the report of either side.
     """
     metadata: dict[str, Any] = {}
-    telling = asyncio.create_task(_say_progress(context.log.info, queue, work))
+    telling = asyncio.create_task(_say_progress(context, queue, work))
     try:
         await work.run()
     finally:
         telling.cancel()
         with suppress(asyncio.CancelledError):
             await telling
+        _tell_former_owners(context, work.report)
         metadata = await _tell(context, queue, work.report, kept_for, config)
     return metadata
 
 
-async def _say_progress(say: Callable[[str], None], queue: Queue, work: Drain) -> None:
+def _tell_former_owners(context: Context, report: DrainReport) -> None:
+    tell_former_owners(context.instance, report.taken_back)
+    report.taken_back.clear()
+
+
+async def _say_progress(context: Context, queue: Queue, work: Drain) -> None:
     """Log one line a minute; a failed reading never ends a drain."""
     seconds = 0.0
     while True:
@@ -106,7 +113,8 @@ async def _say_progress(say: Callable[[str], None], queue: Queue, work: Drain) -
             left = counts[JobStatus.PENDING] + counts[JobStatus.PROCESSING]
         report = work.report
         now = Progress(report.completed, report.failed.total(), left, seconds, work.waiting)
-        say(progress_line(now, waited=report.seconds_waiting))
+        context.log.info(progress_line(now, waited=report.seconds_waiting))
+        _tell_former_owners(context, report)
 
 
 async def _tell(

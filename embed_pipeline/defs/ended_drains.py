@@ -5,7 +5,8 @@ daemon is away, and a queue at rest costs no question to Dagster.
 """
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import dagster as dg
@@ -14,7 +15,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.runs import repository_of_run
 from embed_pipeline.domain.fairness import SUSPECTS_AT_ONCE
 from embed_pipeline.domain.job import JobStatus, run_id_of
-from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.domain.results import tally_of
 
 RECOVERY_IS_OFF: Final = (
     "its leases are left as they are, recovery is off (EMBED_JOB_RECOVERY_INTERVAL=0); "
@@ -58,8 +59,7 @@ def _take_back(instance: dg.DagsterInstance, neo4j: Neo4jResource, run: dg.Dagst
     if run.status is dg.DagsterRunStatus.FAILURE:
         found = neo4j.with_queues(lambda queue, _: queue.admin.recover_owner(run.run_id))
         jobs = [job for jobs in found for job in jobs]
-        if jobs:
-            instance.report_engine_event(_what_becomes_of(jobs), run)
+        tell_former_owners(instance, tally_of(jobs))
         return f"{len(jobs)} leases taken back"
     count = sum(neo4j.with_queues(lambda queue, _: queue.admin.release_owner(run.run_id)))
     if count:
@@ -71,13 +71,27 @@ def _take_back(instance: dg.DagsterInstance, neo4j: Neo4jResource, run: dg.Dagst
     return f"{count} leases given back"
 
 
-def _what_becomes_of(jobs: Sequence[RecoveredJob]) -> str:
-    """Log the outcome on the page of the run that held the jobs."""
-    failed = sum(job.status is JobStatus.FAILED for job in jobs)
+def tell_former_owners(
+    instance: dg.DagsterInstance, taken: Mapping[str, Counter[JobStatus]]
+) -> None:
+    """Say on the pages of the runs that held jobs what has become of these; of others is none.
+
+    A worker that vanishes with its machine has lost its leases before Dagster notices its end.
+    """
+    by_run: dict[str, Counter[JobStatus]] = {}
+    for owner, jobs in taken.items():
+        by_run.setdefault(run_id_of(owner), Counter()).update(jobs)
+    for run_id, jobs in by_run.items():
+        if (run := instance.get_run_by_id(run_id)) is not None:
+            instance.report_engine_event(_what_becomes_of(jobs), run)
+
+
+def _what_becomes_of(jobs: Counter[JobStatus]) -> str:
+    failed = jobs[JobStatus.FAILED]
     given_up = f" {failed} had no attempt left and are failed." if failed else ""
     return (
-        f"{len(jobs)} jobs that this run held were taken back.{given_up} {len(jobs) - failed} are "
-        f"pending again: one of them may have ended the run, so the next drains try them apart "
-        f"from others, at most {SUSPECTS_AT_ONCE} at once, and the last attempt of each alone. "
-        "Nothing needs to be done."
+        f"{jobs.total()} jobs that this run held were taken back.{given_up} "
+        f"{jobs.total() - failed} are pending again: one of them may have ended the run, so the "
+        f"next drains try them apart from others, at most {SUSPECTS_AT_ONCE} at once, and the last "
+        "attempt of each alone. Nothing needs to be done."
     )

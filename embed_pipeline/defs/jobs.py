@@ -8,11 +8,12 @@ from pydantic import Field
 
 from embed_pipeline.defs.border import job, op
 from embed_pipeline.defs.config import RunConfig
+from embed_pipeline.defs.ended_drains import tell_former_owners
 from embed_pipeline.defs.metadata import SHOWN, table
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.job import is_holder
-from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.domain.results import RecoveredJob, tally_of
 from embed_pipeline.operations.cleanup import clean_up
 from embed_pipeline.operations.following import install_live
 from embed_pipeline.operations.recovery import recover_all
@@ -60,6 +61,7 @@ def recover_leases(
         )
     )
     jobs = [*chain(*found)]
+    tell_former_owners(context.instance, tally_of(jobs))
     context.log.info(f"recovered {len(jobs)} expired leases")
     context.add_output_metadata({"recovered": len(jobs), "jobs": recovered_rows(jobs)})
 
@@ -106,7 +108,8 @@ class CleanupConfig(RunConfig):
         ge=7,
         le=30,
         description="Delete jobs that ended more than so many days ago, 7 to 30; empty is "
-        "EMBED_JOB_RETENTION_DAYS.",
+        "EMBED_JOB_RETENTION_DAYS, or that of the state (EMBED_JOB_RETENTION_DAYS_COMPLETED, "
+        "…_FAILED, …_CANCELLED).",
     )
     dry_run: bool = Field(default=False, description="Say how many; delete nothing.")
 

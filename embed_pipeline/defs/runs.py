@@ -20,6 +20,8 @@ EMBEDDINGS: Final = "entity_embeddings"
 """The asset whose materialization is a drain."""
 QUEUE_TAG: Final = "embed_pipeline/queue"
 """Marks the drains of the queue beside the live one, while a cut-over is under way."""
+STANDBY_TAG: Final = "embed_pipeline/standby"
+"""On the drains that are to stay although nothing is due."""
 WORKER_TAG: Final = "embed_pipeline/worker"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
 REPOSITORY_TAG: Final = ".dagster/repository"
@@ -44,8 +46,13 @@ SLACK: Final = timedelta(minutes=5)
 """For the start of the process, the last requests and giving back."""
 TO_FOLLOW: Final = timedelta(seconds=30)
 """So long before a drain on standby ends the next one is started."""
+LONG_IN_LINE: Final = timedelta(minutes=1)
+"""A run that is queued for longer has no place, and says nothing about when it will."""
+TAKEN_BACK: Final = "its leases are taken back"
 CLOCK_JITTER: Final = 5.0
 """Seconds by which the start of a process seems to move while the clock is corrected."""
+now: Final = time.time
+"""Moved by tests."""
 
 
 def mark_worker(
@@ -91,11 +98,13 @@ def repository_of_run(run: dg.DagsterRun) -> str | None:
     return run.tags_for_storage().get(REPOSITORY_TAG)
 
 
-def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -> list[str]:
+def fail_vanished(
+    instance: dg.DagsterInstance, repository: str | None = None, *, then: str = TAKEN_BACK
+) -> list[str]:
     """Mark drains as failed whose process is gone; they would stay STARTED for ever.
 
     Dagster notices the end of a process only through its parent. When both are killed, or the
-    power fails, nobody is left to tell.
+    power fails, nobody is left to tell. ``then`` says what becomes of its leases.
     """
     vanished = []
     alive = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
@@ -107,16 +116,14 @@ def fail_vanished(instance: dg.DagsterInstance, repository: str | None = None) -
         else:
             has_vanished = _is_overdue(record.start_time)
         if has_vanished:
-            instance.report_run_failed(
-                run, "The process of this drain is gone; its leases are taken back."
-            )
+            instance.report_run_failed(run, f"The process of this drain is gone; {then}.")
             vanished.append(run.run_id)
     return vanished
 
 
 def _is_overdue(started: float | None) -> bool:
     """Whether a drain should have marked its worker by now: that is its first action."""
-    return started is not None and time.time() - started > LONGEST_START.total_seconds()
+    return started is not None and now() - started > LONGEST_START.total_seconds()
 
 
 def _is_inherited(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
@@ -169,11 +176,15 @@ def know_drains(
         failed += 1
     since = None
     if failed:
-        ended = max(record.update_timestamp for record in last[:failed])
-        since = datetime.now(UTC) - ended.replace(tzinfo=UTC)
+        since = _since(max(record.update_timestamp for record in last[:failed]))
+    standing = [one for one in running if STANDBY_TAG in one.dagster_run.tags]
+    in_line = [one for one in standing if _is_long_in_line(one)]
     return Drains(
         running=len(running),
         ending=sum(map(_is_ending, running)),
+        standing=sum(not _is_ending(one) for one in standing) - len(in_line),
+        in_line=len(in_line),
+        settled=min(map(_running_for, running), default=None),
         failed_in_a_row=failed,
         since_failure=since,
     )
@@ -185,7 +196,25 @@ def _is_ending(record: dg.RunRecord) -> bool:
     if record.start_time is None or not longest.isdecimal():
         return False
     end = record.start_time + int(longest) - SLACK.total_seconds()
-    return time.time() > end - TO_FOLLOW.total_seconds()
+    return now() > end - TO_FOLLOW.total_seconds()
+
+
+def _is_long_in_line(record: dg.RunRecord) -> bool:
+    """Whether a run has found no place for a while."""
+    is_queued = record.dagster_run.status is dg.DagsterRunStatus.QUEUED
+    return is_queued and _since(record.create_timestamp) > LONG_IN_LINE
+
+
+def _running_for(record: dg.RunRecord) -> timedelta:
+    """Zero for one that has not begun; a clock that was set back makes it no longer."""
+    if record.start_time is None:
+        return timedelta(0)
+    return timedelta(seconds=max(0.0, now() - record.start_time))
+
+
+def _since(at: datetime) -> timedelta:
+    """Since a time that Dagster has noted, without a zone."""
+    return datetime.fromtimestamp(now(), UTC) - at.replace(tzinfo=UTC)
 
 
 def _started(pid: int) -> float:

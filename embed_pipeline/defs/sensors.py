@@ -6,9 +6,16 @@ from typing import Final
 
 import dagster as dg
 
-from embed_pipeline.defs.ended_drains import take_back
+from embed_pipeline.defs.ended_drains import RECOVERY_IS_OFF, take_back
 from embed_pipeline.defs.resources import Neo4jResource
-from embed_pipeline.defs.runs import DRAIN_JOB, QUEUE_TAG, fail_vanished, know_drains
+from embed_pipeline.defs.runs import (
+    DRAIN_JOB,
+    QUEUE_TAG,
+    STANDBY_TAG,
+    TAKEN_BACK,
+    fail_vanished,
+    know_drains,
+)
 from embed_pipeline.defs.site import Site
 from embed_pipeline.defs.ticks import Tick, sensor
 from embed_pipeline.defs.watching import watch_for_jobs
@@ -54,7 +61,8 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
         back at once what failed and canceled drains still hold.
         """
         repository, own = tick.repository, neo4j.settings
-        for run_id in fail_vanished(tick.instance, repository):
+        then = TAKEN_BACK if own.recovery_interval else RECOVERY_IS_OFF
+        for run_id in fail_vanished(tick.instance, repository, then=then):
             tick.log.warning(f"the process of drain {run_id} is gone; the run is marked as failed")
 
         looked: list[str] = []
@@ -71,7 +79,9 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
             if backlog.refusal:
                 return Seen(backlog, Wait(backlog.refusal), holders)
             limit = Grant(timedelta(0))
-            if backlog.due:
+            # The side beside the live one is filled, and searched by nobody.
+            standby = own.standby == "true" and settings.queue == looked[0]
+            if backlog.due or (standby and not drains.standing):
                 limit = await wiring.open_limiter(queue, settings).peek()
             decision = decide(
                 backlog,
@@ -79,8 +89,7 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
                 most=most,
                 limit=limit,
                 model=model,
-                # The side beside the live one is filled, and searched by nobody.
-                standby=own.standby == "true" and settings.queue == looked[0],
+                standby=standby,
             )
             eta = None
             if drains.running and backlog.pending:
@@ -107,9 +116,10 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
             tags |= {QUEUE_TAG: queue} if number else {}
             chosen: dict[str, object] = {"queue": queue} if number else {}
             for one in range(start.drains):
-                stays = STAYING if start.is_standby and one == 0 else {}
-                config = site.run_config("drain", own, {**chosen, **stays})
-                requests.append(dg.RunRequest(tags=tags, run_config=config))
+                stays = start.is_standby and one == 0
+                config = site.run_config("drain", own, {**chosen, **(STAYING if stays else {})})
+                marks = tags | ({STANDBY_TAG: "true"} if stays else {})
+                requests.append(dg.RunRequest(tags=marks, run_config=config))
             started.append(f"started {start.drains}: {start.reason}{beside}")
         if not requests:
             return dg.SkipReason("; ".join([*reasons, *taken]))

@@ -12,6 +12,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.blocking import finish
 from embed_pipeline.operations.following import fresh_settings
+from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import connected
 from embed_pipeline.store.queue import Queue
 
@@ -30,25 +31,22 @@ def watch_for_jobs(
 ) -> None:
     """Return as soon as a queue has something to look at, after ``LONGEST`` otherwise.
 
-    The first tick does not wait, nor does the preview of a tick in the UI. Neither does one of a
-    deployment on standby: its drain watches by itself, and somebody must see when it is gone.
+    The first tick does not wait, nor does the preview of a tick in the UI. An embedding on standby
+    is passed over: its drain watches by itself. Where all are, nobody waits.
     """
-    if context.last_tick_completion_time is None or _stands_by(neo4j):
+    watched = [one for one in neo4j.embeddings if one.standby != "true"]
+    if context.last_tick_completion_time is None or not watched:
         return
     # What is wrong is said by the look that follows, for each embedding.
     with suppress(Exception):
-        finish(asyncio.wait_for(_watch(neo4j, pause), LONGEST.total_seconds()))
+        finish(asyncio.wait_for(_watch(neo4j, watched, pause), LONGEST.total_seconds()))
 
 
-def _stands_by(neo4j: Neo4jResource) -> bool:
-    return any(settings.standby == "true" for settings in neo4j.embeddings)
-
-
-async def _watch(neo4j: Neo4jResource, pause: Pause) -> None:
+async def _watch(neo4j: Neo4jResource, watched: Sequence[Settings], pause: Pause) -> None:
     """Return when a queue is not at rest; the queues beside live ones are watched, too."""
     async with AsyncExitStack() as stack:
         queues: list[Queue] = []
-        for settings in neo4j.embeddings:
+        for settings in watched:
             opened = connected(wiring.connection(settings), neo4j.open_driver)
             driver = await stack.enter_async_context(opened)
             sides = await fresh_settings(driver, settings)

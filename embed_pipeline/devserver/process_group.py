@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-STOP_SECONDS: Final = 60
+STOP_SECONDS: Final = 120
+"""As every deployment file: longer than a drain gives back, whatever EMBED_JOB_STOP_GRACE_MS."""
 POLL_SECONDS: Final = 0.25
 
 

@@ -1,6 +1,6 @@
 """Judges a queue: one verdict per check, and what to do about it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -32,7 +32,7 @@ from embed_pipeline.domain.figures import nothing_to_embed
 from embed_pipeline.domain.holds import HOW_TO_END
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.lease_check import ONE_TICK, leases
-from embed_pipeline.domain.metrics import QueueMetrics
+from embed_pipeline.domain.metrics import WHO_ADOPTS, QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.models import MOCK_PREFIX
 from embed_pipeline.domain.pacing import ScanPace
@@ -82,6 +82,8 @@ class Reading:
     price: Price = UNKNOWN
     quality: Quality | None = None
     index: Mapping[str, str | int] = field(default_factory=dict)
+    overdue: Mapping[JobStatus, timedelta] = field(default_factory=dict)
+    """How long ago jobs ended that are kept longer than their state, and a night, allow."""
     failed_today: tuple[FailureKind, ...] = ()
 
 
@@ -96,20 +98,18 @@ def examine(reading: Reading, objectives: Objectives) -> list[Verdict]:
             if check.subject is Subject.QUEUE and check is not SCHEMA
         ]
     else:
-        found += _queue(reading.metrics, objectives, reading.batches)
+        found += _queue(reading, reading.metrics, objectives)
     found += _embeddings(reading, objectives)
     found.append(follows_the_graph(reading.quality))
     found.append(Verdict(INDEX, reading.index_problem is None, reading.index_problem or "online"))
     return found
 
 
-def _queue(
-    metrics: QueueMetrics, objectives: Objectives, batches: Sequence[Batch]
-) -> Iterator[Verdict]:
+def _queue(reading: Reading, metrics: QueueMetrics, objectives: Objectives) -> Iterator[Verdict]:
     yield _open(metrics)
     yield _hold(metrics)
     yield budget_left(metrics)
-    yield leases(metrics, objectives.recovery_interval, batches)
+    yield leases(metrics, objectives.recovery_interval, reading.batches)
     yield _recoveries(metrics, objectives.recovery_interval)
     yield _accounted(metrics)
     age = metrics.oldest_pending or timedelta(0)
@@ -120,11 +120,21 @@ def _queue(
         {"oldest_pending_seconds": age.total_seconds()},
     )
     yield _failed(metrics, objectives.failed_percent)
-    age, allowed = metrics.oldest_ended or timedelta(0), objectives.retention + CLEANUP_SLACK
+    yield _retention(reading, metrics, objectives.retention)
+
+
+def _retention(reading: Reading, metrics: QueueMetrics, longest: timedelta) -> Verdict:
+    age, allowed = metrics.oldest_ended or timedelta(0), longest + CLEANUP_SLACK
     said = f"the oldest ended job ended {span(age)} ago, {span(allowed)} are allowed"
-    if age > allowed:
+    if reading.overdue:
+        kept = ", ".join(
+            f"{state} jobs that ended {span(n)}" for state, n in reading.overdue.items()
+        )
+        said += f"; there are still {kept} ago"
+    is_fine = age <= allowed and not reading.overdue
+    if not is_fine:
         said += "; look at the runs of cleanup_expired_jobs"
-    yield Verdict(RETENTION, age <= allowed, said, {"oldest_ended_days": age / timedelta(days=1)})
+    return Verdict(RETENTION, is_fine, said, {"oldest_ended_days": age / timedelta(days=1)})
 
 
 def _open(metrics: QueueMetrics) -> Verdict:
@@ -180,8 +190,8 @@ def _accounted(metrics: QueueMetrics) -> Verdict:
     message = "all jobs are counted in their states"
     if number:
         message = (
-            f"{number} jobs that another program wrote or edited are not yet put right; the next "
-            "recovery or scan does it, the job reconcile_embeddings at once"
+            f"{number} jobs that another program wrote or edited are not yet put right; "
+            f"{WHO_ADOPTS}, the job reconcile_embeddings at once"
         )
     return Verdict(ACCOUNTED, number == 0, message, {"unadopted": number})
 

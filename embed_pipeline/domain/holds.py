@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 SCARCE: Final = 0.2
-"""Of a limit. Whoever has more left is not told to anybody: the shared limiter would be written
-twice for every request."""
+"""Of a limit. Where more is left, and enough for what a drain sends at once, nobody is told: the
+shared limiter would be written twice for every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Left:
     resets_in: timedelta
     limit: int | None = None
 
-    @property
-    def is_scarce(self) -> bool:
+    def is_scarce(self, wanted: int) -> bool:
         """Whether other workers should know; also if the total is unknown."""
-        return self.limit is None or self.amount < SCARCE * self.limit
+        is_little = self.limit is None or self.amount < SCARCE * self.limit
+        return is_little or self.amount < wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Allowance:
     requests: Left | None = None
     tokens: Left | None = None
 
-    @property
-    def is_scarce(self) -> bool:
-        """Whether other workers should know."""
-        return any(left is not None and left.is_scarce for left in (self.requests, self.tokens))
+    def is_scarce(self, *, requests: int, tokens: int) -> bool:
+        """Whether other workers should know, where a drain sends so much at once."""
+        wanted = (self.requests, requests), (self.tokens, tokens)
+        return any(left is not None and left.is_scarce(most) for left, most in wanted)
 
 
 LONGEST_HOLD: Final = timedelta(minutes=15)

@@ -41,6 +41,10 @@ COUNTERS: Final = (
 """Events that leave no trace on a job, counted since the installation."""
 
 
+WHO_ADOPTS: Final = "the next scan does it at the latest"
+"""Puts jobs right that another program wrote or edited; a recovery looks at those in work only."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """Whether the queue gives out jobs, and if not, why."""
@@ -152,3 +156,5 @@ class Backlog:
     state: QueueState
     refusal: str | None = None
     """Why these settings must not be used on the queue: it belongs to another model."""
+    oldest_due: timedelta | None = None
+    """How long ago the first of the due jobs could have been leased."""

@@ -16,6 +16,9 @@ JOBS_PER_DRAIN: Final = 5_000
 WORTH_STARTING: Final = timedelta(seconds=5)
 """A run needs seconds to start; a limit that opens sooner is no reason to wait."""
 STANDBY: Final = "standing by"
+UNTAKEN: Final = timedelta(minutes=1)
+"""A drain takes what is due within a second. What waits for so long while nothing is in work has
+nobody: those that seem to run are lost, and Dagster has not noticed."""
 FIRST_PAUSE: Final = timedelta(seconds=10)
 LONGEST_PAUSE: Final = timedelta(minutes=2)
 
@@ -39,6 +42,12 @@ class Drains:
     running: int = 0
     ending: int = 0
     """So many of those will have used their time in a moment."""
+    standing: int = 0
+    """So many of those are on standby, are not about to end, and have not waited long to start."""
+    in_line: int = 0
+    """So many are to be on standby, and have found no place among the runs for a while."""
+    settled: timedelta | None = None
+    """How long ago the last of the running ones began; zero while one is still to begin."""
     failed_in_a_row: int = 0
     """The last so many have failed."""
     since_failure: timedelta | None = None
@@ -71,15 +80,18 @@ def decide(
     due = f"{backlog.due}{' or more' if backlog.is_more else ''} due"
     if refusal := _closed(backlog):
         return Wait(f"{refusal} ({backlog.pending} pending)")
-    staying = drains.running - (drains.ending if standby else 0)
+    lacks_standing = standby and drains.standing == 0
     if backlog.due == 0:
         said = _nothing_due(backlog, model)
-        if not standby:
-            return Wait(said)
-        if staying > 0:
-            return Wait(f"{said}; a drain stands by")
-        return _after_failures(drains, said) or Start(1, f"{STANDBY}: {said}", is_standby=True)
+        return _to_stand_by(drains, limit, said) if lacks_standing else _at_rest(said, standby)
+    staying = drains.running - (drains.ending if standby else 0)
     wanted = _wanted(backlog, most)
+    is_closed = backlog.state.breaker.status is BreakerStatus.CLOSED
+    if lacks_standing and is_closed and drains.in_line == 0:
+        wanted = max(wanted, min(most, staying + 1))
+    lost = _lost(backlog, drains, limit) if is_closed and drains.running < most else None
+    if lost:
+        wanted = max(wanted, staying + 1)
     if staying >= wanted:
         return Wait(f"enough drains running: {drains.running} of {most} ({due})")
     if limit.budget is not None:
@@ -90,7 +102,35 @@ def decide(
         return Wait(f"waiting for the rate limit: {_left(limit.wait)} ({due})")
     if wait := _after_failures(drains, due):
         return wait
-    return Start(wanted - staying, due, is_standby=standby and staying == 0)
+    is_standby = standby and (lacks_standing or lost is not None)
+    return Start(wanted - staying, f"{due}{lost or ''}", is_standby=is_standby)
+
+
+def _at_rest(said: str, standby: bool) -> Wait:
+    return Wait(f"{said}; a drain stands by" if standby else said)
+
+
+def _to_stand_by(drains: Drains, limit: Grant, said: str) -> Start | Wait:
+    if drains.in_line:
+        return Wait(
+            f"{said}; the drain that is to stand by finds no place among the runs: "
+            "tag_concurrency_limits and max_concurrent_runs in dagster.yaml"
+        )
+    # It would end as soon as it has begun, and so would the next.
+    if limit.budget is not None:
+        return Wait(f"{limit.budget} ({said})")
+    return _after_failures(drains, said) or Start(1, f"{STANDBY}: {said}", is_standby=True)
+
+
+def _lost(backlog: Backlog, drains: Drains, limit: Grant) -> str | None:
+    """Why the drains that seem to run do not count: nobody takes what is due."""
+    waits, settled = backlog.oldest_due, drains.settled
+    if backlog.processing or limit.wait or waits is None or settled is None:
+        return None
+    if min(waits, settled) < UNTAKEN:
+        return None
+    seem = f"drains that seem to run and take none: {drains.running}"
+    return f", the oldest for {_left(waits)}; {seem}"
 
 
 def _after_failures(drains: Drains, due: str) -> Wait | None:

@@ -1,6 +1,7 @@
 """What the worker hands to the store, and what it hears back."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -133,6 +134,15 @@ class RecoveredJob:
             f"job={self.job_id} recovered from owner={self.former_owner} "
             f"last_heartbeat={self.last_heartbeat} now={self.status.value} attempts={self.attempts}"
         )
+
+
+def tally_of(jobs: Iterable[RecoveredJob]) -> dict[str, Counter[JobStatus]]:
+    """How many jobs of each former owner are in which state now."""
+    tally: dict[str, Counter[JobStatus]] = {}
+    for job in jobs:
+        if job.former_owner is not None:
+            tally.setdefault(job.former_owner, Counter())[job.status] += 1
+    return tally
 
 
 @dataclass(frozen=True, slots=True)

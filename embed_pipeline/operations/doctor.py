@@ -17,6 +17,7 @@ from embed_pipeline.domain.errors import (
     UnreachableError,
 )
 from embed_pipeline.domain.holds import HOW_TO_END
+from embed_pipeline.domain.metrics import WHO_ADOPTS
 from embed_pipeline.domain.models import MODELS, Provider
 from embed_pipeline.domain.vector import dimensions_of
 from embed_pipeline.operations import wiring
@@ -133,7 +134,7 @@ async def _examine_schema(driver: Driver, settings: Settings) -> AsyncIterator[F
             yield Finding("Queue", Mark.WARNING, breaker.at(metrics.at), _remedy(breaker))
         if metrics.unadopted:
             said = f"{metrics.unadopted} that another program wrote or edited, not yet put right"
-            remedy = "The next recovery or scan does it, embed-pipeline reconcile at once."
+            remedy = f"{WHO_ADOPTS.capitalize()}, embed-pipeline reconcile at once."
             yield Finding("Jobs", Mark.WARNING, said, remedy)
 
 

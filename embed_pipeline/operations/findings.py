@@ -1,10 +1,15 @@
 """What the doctor says: one line each, and what to do. Needs neither the driver nor a provider."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from embed_pipeline.settings import Settings, warnings
 from embed_pipeline.settings.types import written
+
+PLACES: Final = 8
+"""Drains that run at once by the limit of their tag, in each ``dagster.yaml`` of the project."""
 
 
 class Mark(StrEnum):
@@ -45,3 +50,21 @@ def examine_settings(settings: Settings) -> list[Finding]:
         f"{settings.max_attempts} attempts",
     )
     return [good, *(Finding("Settings", Mark.WARNING, text) for text in warnings(settings))]
+
+
+def examine_places(embeddings: Sequence[Settings]) -> list[Finding]:
+    """Whether all that are on standby find a place, and one more: the successor of each in turn."""
+    standing = sum(one.standby == "true" for one in embeddings)
+    if standing + 1 <= PLACES:
+        return []
+    return [
+        Finding(
+            "Standby",
+            Mark.WARNING,
+            f"{standing} embeddings on standby need {standing + 1} drains at once, and "
+            f"dagster.yaml lets {PLACES} run",
+            "Raise the limit of embed_pipeline/drain in tag_concurrency_limits, and "
+            "max_concurrent_runs (with Celery the sum of worker_concurrency, too), or take some "
+            "off EMBED_STANDBY.",
+        )
+    ]

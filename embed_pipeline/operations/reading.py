@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from embed_pipeline.domain.failure_kinds import FailureKind, kinds_of
-from embed_pipeline.domain.health import Objectives, Reading, Verdict, examine
+from embed_pipeline.domain.health import CLEANUP_SLACK, Objectives, Reading, Verdict, examine
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
@@ -38,6 +38,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
     found: list[Misfit] = []
     failed: list[FailureKind] = []
     scan = ScanPace()
+    overdue: dict[JobStatus, timedelta] = {}
     if state.problem is None:
         queue = wiring.queue_on(driver, settings)
         window = settings.metrics_interval
@@ -46,6 +47,7 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         quality = await last_quality(queue, settings.model)
         if metrics.counts[JobStatus.FAILED]:
             failed = kinds_of(await queue.lookout.failed_since(start_of_day(metrics.at)))
+        overdue = await _overdue(queue, settings)
         coverage, scan = await queue.reconciler(settings.model).state()
         if coverage is not None:
             found = await find_misfits(queue, settings, coverage)
@@ -64,7 +66,17 @@ async def read_everything(driver: Driver, settings: Settings) -> Reading:
         quality=quality,
         index=_index(state.vector_index) if state.vector_index else {},
         failed_today=tuple(failed),
+        overdue=overdue,
     )
+
+
+async def _overdue(queue: Queue, settings: Settings) -> dict[JobStatus, timedelta]:
+    """Ended jobs that should be gone, of the states that are kept for less time than another."""
+    longest = max(settings.retention.values())
+    shorter = {
+        state: kept + CLEANUP_SLACK for state, kept in settings.retention.items() if kept < longest
+    }
+    return await queue.lookout.overdue(shorter)
 
 
 def start_of_day(now: datetime) -> datetime:

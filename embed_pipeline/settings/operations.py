@@ -43,10 +43,10 @@ class Settings(SpendingSettings):
     stop_grace: Milliseconds = setting(
         "EMBED_JOB_STOP_GRACE_MS",
         "Milliseconds that requests in flight may go on after a drain is told to stop.",
-        "milliseconds from 0 to 240000 (4 minutes; the run of a drain is ended after 5)",
+        "milliseconds from 0 to 80000 (after two minutes whoever stops a drain ends it by force)",
         timedelta(seconds=30),
         ge=timedelta(0),
-        le=timedelta(minutes=4),
+        le=timedelta(seconds=80),
     )
     retention_days_completed: WholeNumber | None = setting(
         "EMBED_JOB_RETENTION_DAYS_COMPLETED",

@@ -1,15 +1,16 @@
 """Looks at leases without touching them: is a recovery due, and who holds jobs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from embed_pipeline.domain.job import Job
+from embed_pipeline.domain.job import Job, JobStatus
 from embed_pipeline.store.clock import note_clock
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher.adopt import COUNT_STRAYS
 from embed_pipeline.store.cypher.clock import READ_CLOCK
-from embed_pipeline.store.cypher.lookout import COUNT_OPEN, READ_FAILED, READ_HOLDERS
+from embed_pipeline.store.cypher.lookout import COUNT_OPEN, FIND_OVERDUE, READ_FAILED, READ_HOLDERS
 from embed_pipeline.store.cypher.worker import PICK_EXPIRED
 from embed_pipeline.store.database import (
     Database,
@@ -28,6 +29,8 @@ CLOCK: Final = "the clock of the server went back"
 
 MOST_FAILED: Final = 1_000
 """Failures that are looked at to tell their kinds."""
+MOST_OVERDUE: Final = 500
+"""Ended jobs that are looked at to tell whether the clean-up runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +82,23 @@ class Neo4jLookout:
             lambda tx: fetch(tx, READ_FAILED, since=to_ms(since), limit=limit)
         )
         return [to_job(record["job"]) for record in records]
+
+    async def overdue(self, kept: Mapping[JobStatus, timedelta]) -> dict[JobStatus, timedelta]:
+        """How long ago jobs ended that are older than those of their state may be, if any."""
+
+        async def work(tx: Transaction) -> dict[JobStatus, timedelta]:
+            found: dict[JobStatus, timedelta] = {}
+            for status, allowed in kept.items():
+                record = await fetch_one(
+                    tx,
+                    FIND_OVERDUE,
+                    now=self.database.now_ms,
+                    kept=duration_ms(allowed),
+                    status=status.value,
+                    limit=MOST_OVERDUE,
+                )
+                if (age := record["age"]) is not None:
+                    found[status] = timedelta(milliseconds=age)
+            return found
+
+        return await self.database.read(work)

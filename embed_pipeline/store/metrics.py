@@ -121,6 +121,7 @@ class Neo4jQueueMetrics:
                 next_due=moment(found["next_due"][0]) if found["next_due"] else None,
                 state=read_state(found["queue"]),
                 refusal=refusal_of(found["queue"], self.config),
+                oldest_due=_age(found["due_since"], found["now"]),
             )
 
         return await self.database.read(work)

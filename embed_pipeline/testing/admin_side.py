@@ -100,7 +100,12 @@ class FakeAdminSide(FakeState):
             if job.status is JobStatus.PENDING and job.model == model
         ]
         later = [job.run_after for job in mine if job.run_after and job.run_after > self.now]
-        due = len(mine) - len(later)
+        since = [
+            job.run_after or job.queued_at
+            for job in mine
+            if not (job.run_after and job.run_after > self.now)
+        ]
+        due = len(since)
         return Backlog(
             at=self.now,
             due=min(due, most),
@@ -109,6 +114,7 @@ class FakeAdminSide(FakeState):
             processing=counts[JobStatus.PROCESSING],
             next_due=min(later, default=None),
             state=await self.state(),
+            oldest_due=self.now - min(since) if since else None,
         )
 
     @property

@@ -61,6 +61,7 @@ class Asking:
     correct: Correct
     limits: RequestLimits
     """Of one request of the drain."""
+    requests_at_once: int
     _is_provider_cleared: bool = field(default=False, init=False)
     """It is known not to refuse everything: it has answered, or the probe was looked at."""
 
@@ -146,8 +147,9 @@ class Asking:
             raise
         self.report.tokens += embedded.tokens
         await self.correct(counted, embedded.tokens)
-        if embedded.left is not None and embedded.left.is_scarce:
-            await self.learn(embedded.left)
+        most = self.requests_at_once
+        if (left := embedded.left) and left.is_scarce(requests=most, tokens=most * counted):
+            await self.learn(left)
         answers = judge_answer(
             embedded.vectors, expected=len(inputs), dimensions=self.embedder.dimensions
         )

@@ -143,7 +143,7 @@ class Recovery:
             self._report.recovery_errors += 1
             logger.warning("owner=%s recovery failed: %s", self._report.owner, type(error).__name__)
             return 0
-        self._report.recovered += len(recovered)
+        self._report.note_recovered(recovered)
         for job in recovered:
             _log(job)
         logger.info("owner=%s recovered %d expired leases", self._report.owner, len(recovered))

@@ -184,6 +184,7 @@ class Processor:
             self._parts.limiter.learn,
             self._correct,
             self._limits,
+            self._options.requests_at_once,
         )
 
     async def _correct(self, counted: int, charged: int) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from embed_pipeline.domain.breaker import Breaker
 from embed_pipeline.domain.errors import ErrorCategory, fingerprint
-from embed_pipeline.domain.job import Lease, run_id_of
+from embed_pipeline.domain.job import JobStatus, Lease, run_id_of
 from embed_pipeline.domain.prices import UNKNOWN, Price
 from embed_pipeline.domain.redact import one_line, redact
-from embed_pipeline.domain.results import FailureOutcome
+from embed_pipeline.domain.results import FailureOutcome, RecoveredJob, tally_of
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,14 @@ class DrainReport:
     kinds: dict[tuple[ErrorCategory, str], ErrorKind] = field(default_factory=dict)
     failed_ids: list[str] = field(default_factory=list)
     """The first jobs that have failed for good; whoever needs more asks the queue."""
+    taken_back: dict[str, Counter[JobStatus]] = field(default_factory=dict)
+    """What has become of the recovered jobs of each former owner; whoever tells him clears it."""
+
+    def note_recovered(self, jobs: Sequence[RecoveredJob]) -> None:
+        """Count jobs that were recovered, with their former owners."""
+        self.recovered += len(jobs)
+        for owner, tally in tally_of(jobs).items():
+            self.taken_back.setdefault(owner, Counter()).update(tally)
 
     def note_failed(self, job_id: str) -> None:
         """Record a job that has failed for good."""

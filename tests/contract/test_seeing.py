@@ -59,6 +59,33 @@ async def test_a_retry_is_in_the_backlog_when_its_time_has_come(queue: QueueUnde
     assert (late.due, late.next_due) == (1, (await queue.job("b")).run_after)
 
 
+async def test_the_backlog_says_how_long_the_oldest_due_job_waits(queue: QueueUnderTest) -> None:
+    assert (await queue.backlog()).oldest_due is None
+    await queue.given_jobs("a")
+    queue.clock.advance(HOUR)
+    await queue.given_jobs("b")
+    queue.clock.advance(HOUR)
+
+    waits = (await queue.backlog()).oldest_due
+
+    assert waits is not None
+    assert waits - 2 * HOUR < timedelta(seconds=1)
+    assert (await queue.backlog("other-model")).oldest_due is None
+
+
+async def test_a_retry_waits_from_the_time_when_it_may_be_tried(queue: QueueUnderTest) -> None:
+    [leased] = await queue.leased("a")
+    await queue.fail(leased.lease)
+    run_after = (await queue.job("a")).run_after
+    assert run_after is not None
+
+    early = await queue.backlog()
+    queue.clock.advance(run_after - queue.clock.now + timedelta(minutes=3))
+    late = await queue.backlog()
+
+    assert (early.oldest_due, late.oldest_due) == (None, timedelta(minutes=3))
+
+
 async def test_a_suspect_is_in_the_backlog(queue: QueueUnderTest) -> None:
     await queue.leased("ada")
     await queue.expire()

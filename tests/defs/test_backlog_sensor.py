@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from embed_pipeline.defs import sensors
-from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, WORKER_TAG, worker_mark
+from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG, STANDBY_TAG, WORKER_TAG, worker_mark
 from embed_pipeline.domain import pacing
 from embed_pipeline.domain.job import NewJob
 from embed_pipeline.domain.rate_window import RateLimits
@@ -81,11 +81,12 @@ async def test_on_standby_a_drain_is_started_that_stays(
     backlog = sensor("embed_backlog", EMBED_STANDBY="true")
 
     [request] = (await backlog.tick()).run_requests
-    given_drain(deployment.instance)
+    given_drain(deployment.instance, tags=request.tags)
 
     staying = {"max_minutes": 60, "linger_seconds": 3600}
     assert request.run_config == {"ops": {"drain": {"config": staying}}}
     assert request.tags["embed_pipeline/due"] == "standing by: the queue is empty"
+    assert request.tags[STANDBY_TAG] == "true"
     assert await skipped(backlog) == "the queue is empty; a drain stands by"
 
 

@@ -7,8 +7,12 @@ import pytest
 
 from embed_pipeline.domain.breaker import BreakerStatus
 from embed_pipeline.domain.coverage import Coverage
+from embed_pipeline.domain.health import Verdict
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.rate_window import RateLimits
+from embed_pipeline.operations import wiring
+from embed_pipeline.operations.reading import examine_everything
+from embed_pipeline.store.connection import connected
 from tests.defs.conftest import Deployment
 from tests.support.dagster_results import figures, problem
 from tests.support.queue_harness import ACME_SHAPE, MODEL
@@ -16,6 +20,14 @@ from tests.support.queue_harness import ACME_SHAPE, MODEL
 PENDING, PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 RUN = "5f0c7e1a-run"
+
+
+async def verdict_of(deployment: Deployment, check: str) -> Verdict:
+    settings = deployment.settings
+    async with connected(wiring.connection(settings)) as driver:
+        _, verdicts = await examine_everything(driver, settings)
+    [found] = [verdict for verdict in verdicts if verdict.check.name == check]
+    return found
 
 
 class TestRecoverStaleLeases:
@@ -59,6 +71,23 @@ class TestRecoverStaleLeases:
         assert figures(await deployment.run("recover_stale_leases"))["recovered"] == 0
 
         assert await deployment.queue.last_recovery() is not None
+
+
+async def test_the_check_looks_at_each_state_by_its_own_retention(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "30")
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS_FAILED", "7")
+    with deployment.ago(20 * DAY) as queue:
+        await queue.in_state("kept", JobStatus.COMPLETED)
+    before = await verdict_of(deployment, "retention_honoured")
+    with deployment.ago(9 * DAY) as queue:
+        await queue.in_state("forgotten", JobStatus.FAILED)
+
+    after = await verdict_of(deployment, "retention_honoured")
+
+    assert (before.passed, after.passed) == (True, False)
+    assert "there are still failed jobs that ended 9 d ago" in after.message
 
 
 class TestCleanupExpiredJobs:

@@ -1,14 +1,20 @@
 """A drain that failed or was canceled holds nothing for long."""
 
+import contextlib
 from collections.abc import Callable
+from datetime import timedelta
 
 import dagster as dg
 import pytest
 
+from embed_pipeline.defs import drains
+from embed_pipeline.defs.ended_drains import RECOVERY_IS_OFF
 from embed_pipeline.defs.runs import DRAIN_JOB, DRAIN_TAG
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.operations.wiring import owner_of
 from tests.defs.conftest import Deployment, SensorUnderTest
+from tests.defs.test_backlog_sensor import dead_worker
+from tests.support.openai_server import OpenAIServer
 from tests.support.origins import origin_at
 
 Status = dg.DagsterRunStatus
@@ -76,6 +82,51 @@ async def test_m71_m92_the_page_of_a_dead_run_says_how_many_jobs_were_taken_back
     assert said.startswith("3 jobs that this run held were taken back. 1 had no attempt left")
     assert "2 are pending again" in said
     assert "at most 64 at once, and the last attempt of each alone" in said
+
+
+@pytest.mark.parametrize("by", ["recover_stale_leases", "drain_embed_queue"])
+async def test_m92_the_page_of_a_run_says_so_too_where_its_leases_have_expired_before(
+    deployment: Deployment,
+    drain: dg.DagsterRun,
+    provider: OpenAIServer,
+    by: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Only the main thread can have handlers, and there the loop of the tests is running.
+    monkeypatch.setattr(drains, "stopped_by_signals", lambda *_: contextlib.nullcontext())
+    with deployment.ago(timedelta(minutes=10)) as queue:
+        await queue.leased("ada", "bob", owner=owner_of(drain.run_id))
+        await queue.leased("cyd", owner=f"worker-{drain.run_id}/host/1")
+
+    await deployment.run(by, {"linger_seconds": 0} if by == "drain_embed_queue" else None)
+
+    # Dagster still takes it for alive: its worker was lost with a machine.
+    [said] = said_on_its_page(deployment, drain)
+    assert said.startswith("2 jobs that this run held were taken back. 2 are pending again")
+
+
+@pytest.mark.parametrize(
+    ("interval", "then"),
+    [("60000", "its leases are taken back."), ("0", f"{RECOVERY_IS_OFF}.")],
+    ids=["on", "off"],
+)
+async def test_the_page_of_a_vanished_drain_promises_only_what_happens(
+    deployment: Deployment,
+    sensor: Callable[..., SensorUnderTest],
+    interval: str,
+    then: str,
+) -> None:
+    gone = deployment.instance.add_run(
+        dg.DagsterRun(
+            job_name=DRAIN_JOB, status=Status.STARTED, tags={DRAIN_TAG: "true", **dead_worker()}
+        )
+    )
+
+    await sensor("embed_backlog", EMBED_JOB_RECOVERY_INTERVAL=interval).tick()
+
+    records = deployment.instance.get_records_for_run(gone.run_id).records
+    said = [record.event_log_entry.message for record in records]
+    assert any(f"The process of this drain is gone; {then}" in message for message in said)
 
 
 async def test_what_a_canceled_drain_holds_is_given_back_untried_and_its_page_says_so(

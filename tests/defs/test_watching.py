@@ -20,6 +20,7 @@ class Watch:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.pauses = 0
+        self.other: dict[str, str] = {}
 
     async def until_over(
         self, *, after: float | None = 1.0, writing: Callable[[], Awaitable[object]] | None = None
@@ -49,7 +50,8 @@ class Watch:
         )
         own = self.deployment.settings
         # Another embedding stands before it, at rest.
-        neo4j = Neo4jResource((own.model_copy(update={"queue": "other"}), own))
+        other = own.model_copy(update={"queue": "other", **self.other})
+        neo4j = Neo4jResource((other, own))
         await asyncio.to_thread(watching.watch_for_jobs, context, neo4j, pause=pause)
 
 
@@ -97,6 +99,16 @@ async def test_neither_the_first_tick_nor_one_on_standby_waits(
     await watch.until_over(after=1.0 if standby == "true" else None)
 
     assert watch.pauses == 0
+
+
+async def test_an_embedding_on_standby_ends_the_watch_of_no_other(
+    watch: Watch, deployment: Deployment
+) -> None:
+    watch.other = {"standby": "true"}
+
+    await watch.until_over(writing=lambda: deployment.queue.given_jobs("ada"))
+
+    assert watch.pauses == 2
 
 
 async def test_a_database_that_is_gone_is_left_to_the_look(

@@ -34,6 +34,7 @@ from embed_pipeline.store.cypher import (
     adopt as cypher_adopt,
     audit as cypher_audit,
     entity as cypher_entity,
+    lookout as cypher_lookout,
     metrics as cypher_metrics,
     purge as cypher_purge,
     reconcile as cypher_reconcile,
@@ -65,6 +66,8 @@ PARAMETERS = {
     **dict.fromkeys(("most", "entities", "percent"), 10),
     **dict.fromkeys(("token", "since", "cutoff", "last", "retention", "now"), 1),
     "queue": "default",
+    "status": "failed",
+    "kept": 1,
     "ids": ["x"],
     "uids": ["x"],
     "hashes": ["x"],
@@ -112,6 +115,7 @@ INDEXED = {
     "page": cypher_admin.PAGE_OF_JOBS["all"],
     "page of failed": cypher_admin.PAGE_OF_JOBS["failed"],
     "ended": cypher_metrics.ENDED,
+    "overdue": cypher_lookout.FIND_OVERDUE,
     "backlog": cypher_metrics.BACKLOG,
     "oldest": cypher_metrics.NEXT_HEAD,
     "purge": cypher_purge.OUTER,
@@ -208,7 +212,7 @@ def test_the_backlog_seeks_in_every_lane() -> None:
     """With a plain hint the planner scans an index that its statistics still call empty."""
     lanes = cypher_metrics.BACKLOG.count("MATCH (job:EmbedPending)")
 
-    assert cypher_metrics.BACKLOG.count("USING INDEX SEEK job:EmbedPending") == lanes == 4
+    assert cypher_metrics.BACKLOG.count("USING INDEX SEEK job:EmbedPending") == lanes == 7
 
 
 async def test_the_heads_of_the_lanes_are_not_sorted_for_metrics(queue: Neo4jUnderTest) -> None:
@@ -261,6 +265,17 @@ async def test_the_oldest_ended_job_costs_the_same_for_any_history(queue: Neo4jU
     )
 
     assert await hits_of(queue, cypher_metrics.LANES) <= few
+
+
+async def test_the_overdue_jobs_of_a_state_cost_the_same_for_any_history(
+    queue: Neo4jUnderTest,
+) -> None:
+    await queue.run(
+        "UNWIND range(1, 5000) AS n CREATE (:EmbedJob:EmbedCompleted {id: 'x' + n,"
+        " entity_uid: 'x' + n, model: 'm', version: 1, status: 'completed', processed_at: n})"
+    )
+
+    assert await hits_of(queue, cypher_lookout.FIND_OVERDUE, limit=10) < 100
 
 
 async def hits_of(queue: Neo4jUnderTest, statement: LiteralString, **changes: Any) -> int:

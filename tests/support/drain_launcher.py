@@ -33,6 +33,10 @@ def environment_for(server: TestServer, provider: OpenAIServer, *, lease_ms: int
     }
 
 
+HOLDS = {"EMBED_JOB_LOCK_DURATION_MS": "300000"}
+"""A lease that is not meant to expire, however busy the machine is."""
+
+
 class Drains:
     """Starts drains, and ends those that a test has left."""
 
@@ -67,7 +71,7 @@ class Drains:
 
     async def until_all_completed(self, queue: DrainUnderTest, jobs: int) -> dict[str, Any]:
         """Run a drain that waits for jobs to come back, until all are done."""
-        process = self.start(until_empty=False)
+        process = self.start(until_empty=False, environment=HOLDS)
         async with asyncio.timeout(300):
             # What is waited for happens in another process.
             while (await queue.counted()).get("completed") != jobs:  # noqa: ASYNC110

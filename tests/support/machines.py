@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -89,12 +90,12 @@ class Machines:
         command = ["api", "grpc", "--host", "127.0.0.1", "--port", str(port), *module]
         self.code_servers[name] = self.service(name, "dagster", *command, **settings)
 
-    def add_worker(self, name: str) -> None:
+    def add_worker(self, name: str, **settings: str) -> None:
         command = ["--app", "dagster_celery.app", "worker", "--queues", "dagster"]
         # One place each: with more, one of them may do everything, and nothing would be wrong.
         named = ["--hostname", f"{name}@%h", "--loglevel", "INFO", "--concurrency", "1"]
         path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(CELERY)])}
-        self.workers[name] = self.service(name, "celery", *command, *named, **path)
+        self.workers[name] = self.service(name, "celery", *command, *named, **path, **settings)
 
     def service(self, name: str, program: str, *arguments: str, **settings: str) -> Service:
         environment = {**self.environment, **settings}
@@ -131,9 +132,9 @@ def running_machines(
     environment: dict[str, str],
     *,
     code_servers: dict[str, dict[str, str]],
-    workers: tuple[str, ...] = (),
+    workers: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Iterator[Machines]:
-    """Start everything; ``code_servers`` are the settings of each by its name.
+    """Start everything; ``code_servers`` and ``workers`` are the settings of each by its name.
 
     Without ``storage`` Dagster keeps its own in files, which is enough where nobody is in a hurry.
     With ``workers`` the drains are tasks of Celery; ``CELERY_BROKER_URL`` says where.
@@ -155,8 +156,8 @@ def running_machines(
     (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": entries}))
     for name, settings in code_servers.items():
         machines.add_code_server(name, ports[name], **settings)
-    for name in workers:
-        machines.add_worker(name)
+    for name, settings in workers.items():
+        machines.add_worker(name, **settings)
     workspace = ("-w", str(folder / "workspace.yaml"))
     office = [
         machines.service("web", "dagster-webserver", "-p", str(machines.port), *workspace),

@@ -283,7 +283,8 @@ def test_status_says_how_many_jobs_others_have_edited() -> None:
     rows = dict(status_rows(replace(metrics, unadopted=3), MINUTE))
 
     assert "Edited by others" not in dict(status_rows(metrics, MINUTE))
-    assert rows["Edited by others"].startswith("3 jobs not yet put right")
+    said = rows["Edited by others"]
+    assert said == "3 jobs not yet put right; the next scan does it at the latest"
 
 
 def test_status_says_since_when_and_why_nothing_is_given_out() -> None:

@@ -323,6 +323,16 @@ def test_a_scan_that_is_off_is_not_late() -> None:
         ),
         (queue(oldest_ended=40 * DAY), "retention_honoured", "the runs of cleanup_expired_jobs"),
         (
+            replace(READING, overdue={JobStatus.FAILED: 9 * DAY}),
+            "retention_honoured",
+            "failed jobs that ended 9 d ago; look at the runs of cleanup_expired_jobs",
+        ),
+        (
+            queue(unadopted=1),
+            "jobs_accounted",
+            "the next scan does it at the latest, the job reconcile_embeddings at once",
+        ),
+        (
             ended(1, 1),
             "few_failed_jobs",
             "50.00 %, 1 % are allowed; failed_today of embed_queue_metrics says why",

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from embed_pipeline.domain.breaker import Breaker, BreakerStatus
+from embed_pipeline.domain.budget import BudgetUse, Period, Unit
 from embed_pipeline.domain.holds import Hold, Origin
 from embed_pipeline.domain.metrics import Backlog, QueueState
 from embed_pipeline.domain.pacing import (
     FIRST_PAUSE,
     JOBS_PER_DRAIN,
     LONGEST_PAUSE,
+    UNTAKEN,
     WORTH_STARTING,
     Drains,
     Start,
@@ -110,18 +112,29 @@ def test_a_long_queue_gets_more_drains(due: int, is_more: bool, running: int, dr
     ("drains", "decision"),
     [
         (Drains(), Start(1, "standing by: the queue is empty", is_standby=True)),
-        (Drains(running=1), Wait("the queue is empty; a drain stands by")),
+        (Drains(running=1, standing=1), Wait("the queue is empty; a drain stands by")),
+        (
+            Drains(running=1),
+            Start(1, "standing by: the queue is empty", is_standby=True),
+        ),
         (
             Drains(running=1, ending=1),
             Start(1, "standing by: the queue is empty", is_standby=True),
         ),
-        (Drains(running=2, ending=1), Wait("the queue is empty; a drain stands by")),
+        (Drains(running=2, ending=1, standing=1), Wait("the queue is empty; a drain stands by")),
+        (
+            Drains(running=2, ending=1, in_line=1),
+            Wait(
+                "the queue is empty; the drain that is to stand by finds no place among the runs: "
+                "tag_concurrency_limits and max_concurrent_runs in dagster.yaml"
+            ),
+        ),
         (
             Drains(failed_in_a_row=1, since_failure=NONE),
             Wait("the last drain failed; the next one starts in 10 s (the queue is empty)"),
         ),
     ],
-    ids=["none", "one", "one that ends", "its successor", "one that failed"],
+    ids=["none", "one", "ordinary", "one ends", "its successor", "no place", "one that failed"],
 )
 def test_a_drain_stands_by_and_is_followed_before_it_ends(
     drains: Drains, decision: Start | Wait
@@ -134,6 +147,54 @@ def test_with_work_the_one_that_ends_is_followed_too() -> None:
 
     assert decided(waiting(1), ends, standby=True) == Start(1, "1 due", is_standby=True)
     assert decided(waiting(1), ends) == Wait("enough drains running: 1 of 2 (1 due)")
+
+
+def test_with_work_an_ordinary_drain_does_not_stand_by() -> None:
+    ordinary = Drains(running=1)
+
+    assert decided(waiting(1), ordinary, standby=True) == Start(1, "1 due", is_standby=True)
+    full = decided(waiting(1), Drains(running=2), standby=True)
+    assert full == Wait("enough drains running: 2 of 2 (1 due)")
+
+
+LOST = Drains(running=1, standing=1, settled=UNTAKEN)
+LONG_DUE = waiting(1, oldest_due=UNTAKEN)
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_when_nobody_takes_what_is_due_one_more_drain_is_started(standby: bool) -> None:
+    found = decided(LONG_DUE, LOST, standby=standby)
+
+    said = "1 due, the oldest for 1 min; drains that seem to run and take none: 1"
+    assert found == Start(1, said, is_standby=standby)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "drains", "limit"),
+    [
+        (replace(LONG_DUE, oldest_due=UNTAKEN - BIT), LOST, NONE),
+        (replace(LONG_DUE, processing=1), LOST, NONE),
+        (LONG_DUE, replace(LOST, settled=UNTAKEN - BIT), NONE),
+        (LONG_DUE, replace(LOST, running=2), NONE),
+        (LONG_DUE, LOST, BIT),
+        (replace(LONG_DUE, state=broken(HALF_OPEN, NOW)), LOST, NONE),
+    ],
+    ids=["not for long", "in work", "just begun", "no place", "rate limit", "breaker"],
+)
+def test_a_drain_is_not_taken_for_lost(backlog: Backlog, drains: Drains, limit: timedelta) -> None:
+    found = decided(backlog, drains, limit=limit)
+
+    assert found == Wait(f"enough drains running: {drains.running} of 2 (1 due)")
+
+
+def test_on_standby_nobody_is_started_who_could_spend_nothing() -> None:
+    spent = BudgetUse(Period.DAY, Unit.TOKENS, used=5, allowed=5, until=LATER)
+
+    found = decide(
+        EMPTY, Drains(), most=2, limit=Grant(NONE, budget=spent), model="m", standby=True
+    )
+
+    assert found == Wait(f"{spent} (the queue is empty)")
 
 
 def test_nobody_stands_by_at_a_paused_queue() -> None:

@@ -51,4 +51,14 @@ def test_no_header_makes_it_stumble(given_headers: dict[str, str]) -> None:
     ("left", "limit", "is_scarce"), [(99, 500, True), (100, 500, False), (9_999, None, True)]
 )
 def test_only_what_is_scarce_is_told(left: int, limit: int | None, is_scarce: bool) -> None:
-    assert Allowance(Left(left, timedelta(seconds=1), limit)).is_scarce is is_scarce
+    allowance = Allowance(Left(left, timedelta(seconds=1), limit))
+
+    assert allowance.is_scarce(requests=4, tokens=0) is is_scarce
+
+
+@pytest.mark.parametrize(("at_once", "is_scarce"), [(100, False), (101, True)])
+def test_too_little_for_what_is_sent_at_once_is_told_too(at_once: int, is_scarce: bool) -> None:
+    left = Left(100, timedelta(seconds=1), 500)
+
+    assert Allowance(requests=left).is_scarce(requests=at_once, tokens=0) is is_scarce
+    assert Allowance(tokens=left).is_scarce(requests=4, tokens=at_once) is is_scarce

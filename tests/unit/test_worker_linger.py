@@ -19,8 +19,11 @@ from embed_pipeline.testing.clock import FakeClock
 from embed_pipeline.testing.limiter import FakeRateLimiter
 from embed_pipeline.testing.memory import FakeQueue
 from embed_pipeline.worker.engine import Drain
+from embed_pipeline.worker.intake import Intake
+from embed_pipeline.worker.lease_keeper import Holdings
 from embed_pipeline.worker.options import DrainOptions, Parts
 from embed_pipeline.worker.report import DrainReport, Ending
+from embed_pipeline.worker.settling import Settler
 from tests.support.drain_harness import until
 
 MODEL = "mock-model"
@@ -90,29 +93,67 @@ def queue(clock: FakeClock) -> WatchedQueue:
 StartDrain = Callable[..., Lingering]
 
 
-@pytest.fixture
-def start(queue: WatchedQueue, clock: FakeClock) -> StartDrain:
+def parts_on(queue: WatchedQueue, clock: FakeClock) -> Parts:
     @asynccontextmanager
     async def open_store() -> AsyncGenerator[WatchedQueue]:
         yield queue
 
+    return Parts(
+        store=queue,
+        open_store=open_store,
+        limiter=FakeRateLimiter(),
+        switch=queue,
+        counters=queue,
+        embedder=MockEmbedder(model=MODEL, dimensions=4),
+        render=render_for(EntityShape()),
+        recipe=RECIPE,
+        clock=clock.monotonic,
+    )
+
+
+@pytest.fixture
+def start(queue: WatchedQueue, clock: FakeClock) -> StartDrain:
     def start(**options: Any) -> Lingering:
-        parts = Parts(
-            store=queue,
-            open_store=open_store,
-            limiter=FakeRateLimiter(),
-            switch=queue,
-            counters=queue,
-            embedder=MockEmbedder(model=MODEL, dimensions=4),
-            render=render_for(EntityShape()),
-            recipe=RECIPE,
-            clock=clock.monotonic,
-        )
         stop = asyncio.Event()
+        parts = parts_on(queue, clock)
         drain = Drain(parts, owner="run-1", options=replace(OPTIONS, **options), stop=stop)
         return Lingering(queue, clock, drain.report, asyncio.create_task(drain.run()), stop)
 
     return start
+
+
+@pytest.mark.parametrize(
+    ("silence", "pause"), [(0, 0.1), (4, 0.1), (8, 0.2), (12, 0.3), (60, 0.3), (3_600, 0.3)]
+)
+def test_a_drain_looks_soon_after_work_and_slower_when_nothing_comes(
+    silence: float, pause: float
+) -> None:
+    assert DrainOptions().pause_after(silence) == pytest.approx(pause)
+
+
+@pytest.mark.parametrize(("after", "most"), [(0.0, 600), (12.0, 200), (600.0, 200)])
+def test_the_looks_of_a_minute_are_bounded(after: float, most: int) -> None:
+    options, looks, silence = DrainOptions(), 0, after
+    while silence < after + 60:
+        silence += options.pause_after(silence)
+        looks += 1
+
+    assert looks <= most + 1  # whose last one may begin the next minute
+
+
+async def test_silence_begins_anew_with_every_job(queue: WatchedQueue, clock: FakeClock) -> None:
+    report = DrainReport("run-1", MODEL)
+    settler = Settler(queue, Holdings(clock.monotonic), report)
+    intake = Intake(parts_on(queue, clock), DrainOptions(linger=10 * MINUTE), settler, report)
+    await intake.take()
+    clock.advance(MINUTE)
+    await intake.take()
+    at_rest = intake.pause
+
+    await queue.given("ada")
+    await intake.take()
+
+    assert (at_rest, intake.pause) == (pytest.approx(0.3), pytest.approx(0.1))
 
 
 async def test_it_ends_when_its_last_job_is_long_enough_ago(

@@ -72,12 +72,26 @@ RETURN queue {.*} AS queue, now,
     RETURN job LIMIT $most
   } AS due,
   COLLECT {
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, ready_at)
+    WHERE job.model = $model AND job.ready_at IS NOT NULL
+    RETURN job.ready_at ORDER BY job.model, job.ready_at LIMIT 1
+  } + COLLECT {
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, suspect_at)
+    WHERE job.model = $model AND job.suspect_at IS NOT NULL
+    RETURN job.suspect_at ORDER BY job.model, job.suspect_at LIMIT 1
+  } + COLLECT {
+    MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, run_after)
+    WHERE job.model = $model AND job.run_after <= now
+    RETURN job.run_after ORDER BY job.model, job.run_after LIMIT 1
+  } AS due_since,
+  COLLECT {
     MATCH (job:EmbedPending) USING INDEX SEEK job:EmbedPending(model, run_after)
     WHERE job.model = $model AND job.run_after > now
     RETURN job.run_after ORDER BY job.model, job.run_after LIMIT 1
   } AS next_due
 """
 """What a lease could take, lane by lane, counted to ``$most``: cost is at most three times that.
+The head of each lane says since when it could have been taken.
 
 ``SEEK``, because while the statistics of a busy server lag behind and call an index empty, the
 planner scans it for all models and filters: 15,033 hits where a seek has 33.

@@ -13,7 +13,7 @@ from tests.support.drain_launcher import Drains, environment_for
 from tests.support.openai_server import most_in_any_window
 
 LEASE_MS = 15_000
-"""Beside other tests the machine may stand still for some seconds, and a lease must not expire."""
+"""Of drains that are killed or suspended; one that finishes their jobs has a lease that holds."""
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from embed_pipeline.settings import Settings
 from embed_pipeline.store.database import Database
-from embed_pipeline.worker.options import DrainOptions
 from tests.support.project import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -25,12 +25,15 @@ def load(file: Path) -> Any:
 
 
 def giving_back() -> timedelta:
-    """How long a drain may take after SIGTERM: its grace, then a database that hardly answers."""
+    """How long a drain may take after SIGTERM: its longest grace, then a slow database."""
     [patience] = [
         field.default for field in dataclasses.fields(Database) if field.name == "patience"
     ]
     assert isinstance(patience, timedelta)
-    return DrainOptions().grace + patience
+    [longest] = [
+        rule.le for rule in Settings.model_fields["stop_grace"].metadata if hasattr(rule, "le")
+    ]
+    return longest + patience
 
 
 def is_pinned(image: str) -> bool:
