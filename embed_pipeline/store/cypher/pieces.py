@@ -24,8 +24,8 @@ OPTIONAL MATCH (entity)<-[:FROM_DOCUMENT]-(piece:EmbedPiece)
 WITH key, entity, piece, is_current ORDER BY piece.index
 RETURN key,
   count(DISTINCT CASE WHEN is_current THEN entity END) AS nodes,
-  collect(CASE WHEN piece IS NOT NULL THEN [elementId(piece), piece.text_hash, is_current] END)
-    AS pieces
+  collect(CASE WHEN piece IS NOT NULL
+    THEN [elementId(piece), piece.text_hash, piece.model, piece.print, is_current] END) AS pieces
 """
 """The pieces of entities, and of their outdated versions: a new version of a text takes over what
 it shares with the last one.
@@ -37,7 +37,7 @@ READ_STAGED: Final[LiteralString] = """
 CYPHER replan=skip
 UNWIND $jobs AS job
 MATCH (piece:EmbedPieceStaged {job: job}) USING INDEX piece:EmbedPieceStaged(job)
-RETURN job, collect([elementId(piece), piece.text_hash]) AS pieces
+RETURN job, collect([elementId(piece), piece.text_hash, piece.model, piece.print]) AS pieces
 """
 """The pieces that a completion in parts has written so far."""
 
