@@ -225,7 +225,7 @@ async def test_m120_pieces_that_somebody_deleted_are_found_and_made_anew(
 async def test_m121_another_model_gets_every_piece_anew_and_its_search_finds_them(
     queue: DrainUnderTest,
 ) -> None:
-    """The words are the same, and so are their hashes; bob's turn comes when ada has most of his."""
+    """The words are the same, and so are their hashes; ada has most of bob's when he is next."""
     queue.provider.answer_with = lambda body: vectors(
         body, of_text=lambda text: of_text(body["model"] + text)
     )
