@@ -82,7 +82,7 @@ def why_not(
         elif reading.is_wanted_anew and reading.vector_hash == text_hash:
             said = "another vector was asked for while this one was being made"
         elif reading.lacks_pieces and reading.vector_hash == text_hash:
-            said = "somebody has deleted the pieces of its text"
+            said = "somebody has deleted pieces of its text, or their vectors"
     if coverage in (Coverage.CURRENT, Coverage.EMPTY_TEXT, Coverage.UNEMBEDDABLE):
         return said
     return f"{said}; {_becomes(job, stopped)}"

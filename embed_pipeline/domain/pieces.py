@@ -102,7 +102,8 @@ class StoredPiece(NamedTuple):
 
     id: str
     text_hash: str
-    model: str
+    model: str | None
+    """Missing where somebody has removed the vector."""
     print: int | None
     """Of the vector that was written with it."""
     is_staged: bool = False
@@ -130,7 +131,7 @@ def compare_pieces(
     One that was staged has to have its very vector: another worker may have asked for that, before
     somebody wanted it anew. A fresh passage takes no other: what was paid for is written.
     """
-    left: defaultdict[tuple[str, str, int | None], deque[str]] = defaultdict(deque)
+    left: defaultdict[tuple[str, str | None, int | None], deque[str]] = defaultdict(deque)
     for piece in stored:
         vector = piece.print if piece.is_staged else None
         left[piece.text_hash, piece.model, vector].append(piece.id)

@@ -19,7 +19,7 @@ from embed_pipeline.store.cypher.entity import (
     SAMPLE_OF_VECTOR,
     SIZE_OF_VALUE,
 )
-from embed_pipeline.store.cypher.pieces import HAS_PIECES
+from embed_pipeline.store.cypher.pieces import COUNT_PIECES
 
 _OWN_LABEL: Final = re.compile(
     r"`(?:[^`]|``)*`|\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled|Audit|Batch|Piece"
@@ -70,6 +70,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
         "vector_job": shape.vector_job,
         "vector_print": shape.vector_print,
         "vector_at": shape.vector_at,
+        "vector_pieces": shape.vector_pieces,
         **({} if shape.order is None else {"order": shape.order}),
     }
     written: dict[str, str] = {placeholder: quoted(name) for placeholder, name in names.items()}
@@ -82,7 +83,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
     cut = [BEGINNING_OF_VALUE.replace("%value%", value) for value in values]
     written |= {
         "sample": SAMPLE_OF_VECTOR,
-        "has_pieces": HAS_PIECES if shape.pieces else "true",
+        "piece_count": COUNT_PIECES if shape.pieces else "null",
         "dependants": _dependants(shape),
         "neighbours": _neighbours(shape),
         "named": f"left(coalesce({_names(shape, 'entity')}), {LONGEST_PART})",

@@ -49,7 +49,11 @@ async def find_pieces(
             found = await fetch(
                 tx, cypher.FIND_PIECES, hashes=part, model=model, dimensions=dimensions
             )
-            vectors |= {record["hash"]: vector_of(record["vector"]) for record in found}
+            for record in found:
+                vector = vector_of(record["vector"])
+                # Somebody else's vector may stand beside our print.
+                if print_of(vector) == record["print"]:
+                    vectors[record["hash"]] = vector
         return vectors
 
     return await database.read(look)

@@ -146,7 +146,8 @@ WHERE %current_entity%
 CALL db.create.setNodeVectorProperty(entity, $vector_property, row.vector)
 SET entity.%vector_model% = row.model, entity.%vector_hash% = row.text_hash,
     entity.%vector_version% = row.version, entity.%vector_job% = row.id,
-    entity.%vector_print% = row.print, entity.%vector_at% = now
+    entity.%vector_print% = row.print, entity.%vector_at% = now,
+    entity.%vector_pieces% = row.pieces
 """
 """Store vectors; locks the entities, so rows are sorted by key.
 
@@ -190,7 +191,8 @@ WHERE %current_entity%
 REMOVE entity.%vector%
 SET entity.%vector_model% = row.model, entity.%vector_hash% = row.text_hash,
     entity.%vector_version% = row.version, entity.%vector_job% = row.id,
-    entity.%vector_print% = row.print, entity.%vector_at% = now
+    entity.%vector_print% = row.print, entity.%vector_at% = now,
+    entity.%vector_pieces% = row.pieces
 """
 """For an entity without text: no vector, but the hash says that this is on purpose."""
 

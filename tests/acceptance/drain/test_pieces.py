@@ -209,17 +209,45 @@ async def test_m120_pieces_follow_a_new_version_and_go_with_the_entity(
     assert row["pieces"] == len(await texts(queue)) == 1
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "MATCH (piece)-->({name: 'ada'}) DETACH DELETE piece",
+        "MATCH (piece {index: 7})-->({name: 'ada'}) DETACH DELETE piece",
+        "MATCH (piece {index: 7})-->({name: 'ada'}) REMOVE piece.embedding",
+    ],
+    ids=["all", "one", "a vector"],
+)
 async def test_m120_pieces_that_somebody_deleted_are_found_and_made_anew(
-    queue: DrainUnderTest,
+    queue: DrainUnderTest, damage: LiteralString
 ) -> None:
+    """Also where another text has the same words, and nothing is to be paid for."""
     await embedded(queue, PARAGRAPHS)
-    assert (await queue.coverage())[Coverage.CURRENT] == 1
-    await queue.run("MATCH (piece:Chunk) DETACH DELETE piece")
+    await embedded(queue, PARAGRAPHS, "bob")
+    assert (await queue.coverage())[Coverage.CURRENT] == 2
+    await queue.run(damage)
 
     assert (await queue.coverage())[Coverage.STALE] == 1
     await queue.drained()
 
     assert await texts(queue) == pieces_of(PARAGRAPHS)
+    found = [row["piece"] for row in await queue.run(PARTS, uid="ada")]
+    assert [piece["embedding"] for piece in found] == [of_text(piece["text"]) for piece in found]
+    assert (await queue.coverage())[Coverage.CURRENT] == 2
+
+
+async def test_m136_the_vector_of_somebody_else_is_copied_from_no_piece(
+    queue: DrainUnderTest,
+) -> None:
+    await embedded(queue, PARAGRAPHS)
+    passage = pieces_of(PARAGRAPHS)[7]
+    await queue.run("MATCH (p:EmbedChunk {index: 7}) SET p.embedding = $bad", bad=BAD)
+
+    of_bob = await embedded(queue, PARAGRAPHS, "bob")
+
+    assert passage in of_bob
+    found = [row["piece"] for row in await queue.run(PARTS, uid="bob")]
+    assert [piece["embedding"] for piece in found] == [of_text(piece["text"]) for piece in found]
 
 
 async def test_m121_another_model_gets_every_piece_anew_and_its_search_finds_them(
