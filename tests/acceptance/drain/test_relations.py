@@ -27,7 +27,9 @@ from embed_pipeline.store.load import ANY_LENGTH, read_entities
 from embed_pipeline.store.naming import for_shape
 from embed_pipeline.store.queue import open_queue
 from embed_pipeline.store.schema.state import VectorIndex
+from tests.acceptance.drain.test_pieces import of_text
 from tests.support.drain_harness import DrainUnderTest
+from tests.support.openai_server import vectors
 from tests.support.queue_harness import DIMENSIONS, MODEL, assert_consistent, pages_of
 
 TEMPLATE: Final = "{name}: {observations}\n{relations}"
@@ -506,6 +508,7 @@ EDITS: Final[tuple[LiteralString, ...]] = (
 async def test_m116_after_random_edits_no_vector_is_stale_and_only_changed_texts_were_paid_for(
     related: DrainUnderTest, entities: int, edits: int
 ) -> None:
+    related.provider.answer_with = lambda body: vectors(body, of_text=of_text)
     dice = random.Random(7)
     names = [f"e{number}" for number in range(entities)]
     await related.run(
@@ -530,14 +533,18 @@ async def test_m116_after_random_edits_no_vector_is_stale_and_only_changed_texts
     asked = await paid(related)
 
     after = await texts_of(related)
-    assert asked == sorted(set(after) - set(before))
+    assert asked == sorted(set(after.values()) - set(before.values()))
     assert await paid(related) == []
+    rows = await related.run("MATCH (e:Entity) RETURN e.name AS name, e.embedding AS vector")
+    assert {row["name"]: row["vector"] for row in rows} == {
+        name: of_text(text) for name, text in after.items()
+    }
     report = Scan.begin(related.queue.reconciler(MODEL))
     await report.go_on(dry_run=True)
     assert report.report.counts[Coverage.CURRENT] == len(after)
 
 
-async def texts_of(queue: DrainUnderTest) -> list[str]:
+async def texts_of(queue: DrainUnderTest) -> dict[str, str]:
     """Every text as it is rendered now."""
     rows = await queue.run("MATCH (e:Entity) RETURN e.name AS name")
     names, render = [row["name"] for row in rows], render_for(queue.shape)
@@ -545,4 +552,4 @@ async def texts_of(queue: DrainUnderTest) -> list[str]:
         found = await session.execute_read(
             lambda tx: read_entities(tx, queue.config, names, longest=ANY_LENGTH)
         )
-    return [render(entity.text or {}) for entity in found.values()]
+    return {uid: render(entity.text or {}) for uid, entity in found.items()}
