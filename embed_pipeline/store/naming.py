@@ -7,7 +7,14 @@ from typing import Final, LiteralString, cast
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
-from embed_pipeline.domain.relations import FURTHEST, INCOMING, LONGEST_PART, OUTGOING, READ_AS
+from embed_pipeline.domain.relations import (
+    FURTHEST,
+    INCOMING,
+    LONGEST_PART,
+    LOOKED,
+    OUTGOING,
+    READ_AS,
+)
 from embed_pipeline.store.cypher.entity import (
     BEGINNING_OF_VALUE,
     CLOSED,
@@ -129,6 +136,7 @@ def _neighbours(shape: EntityShape) -> LiteralString:
         "order": quoted(shape.order or ""),
         "names": _names(shape, "other"),
         "most": str(relations.most),
+        "looked": str(LOOKED),
         "furthest": str(FURTHEST),
         "longest": str(LONGEST_PART),
     }

@@ -182,6 +182,22 @@ async def test_m117_a_hub_is_read_up_to_a_thousand_and_the_same_every_time(
     assert await hits_of_reading(related, "Hub") < 9_000
 
 
+async def test_m115_thousands_of_closed_relations_hide_no_open_one(
+    related: DrainUnderTest,
+) -> None:
+    """Neo4j gives those of one type together, the newest first."""
+    await related.run(ADA)
+    await related.run(
+        """MATCH (ada:Entity {name: 'Ada'})
+        UNWIND range(1, 3000) AS n
+        CREATE (ada)-[:KNOWS {validTo: 1}]->(:Part {name: 'part ' + n})"""
+    )
+
+    [text] = [text for text in await paid(related) if text.startswith("Ada:")]
+    assert text == "Ada: wrote notes\nknows Babbage\nwrites about Engine"
+    assert await hits_of_reading(related, "Ada") < 10_000
+
+
 async def hits_of_reading(queue: DrainUnderTest, key: str) -> int:
     statement: LiteralString = "PROFILE " + for_shape(READ_ENTITIES, queue.shape).replace(
         "CYPHER replan=skip", ""
