@@ -102,7 +102,8 @@ async def test_m109_all_pieces_of_a_text_count_and_those_that_stay_do_not(
     second = await queue.drained(requests_at_once=1, jobs_per_lease=1)
 
     [ada, bob] = [request["input"] for request in queue.provider.requests]
-    assert len(ada) == (await queue.job("ada")).pieces > 10
+    assert len(ada) > 10
+    assert (await queue.job("ada")).pieces == len(ada)
     assert (first.completed, first.tokens, first.ending) == (1, counted(ada), Ending.SPENT)
     assert f"the budget of the day is used: {counted(ada)} tokens of 300" in str(first.reason)
     # Bob has the same words but for his name.
