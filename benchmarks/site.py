@@ -35,7 +35,7 @@ CREATE (:Entity {name: 'e' + n, entityType: 'thing', observations: '["' + n + '"
 FORGET_VECTORS: Final[LiteralString] = """
 MATCH (e:Entity) CALL (e) {
   REMOVE e.embedding, e.embedding_model, e.embedding_hash, e.embedding_version, e.embedding_job,
-    e.embedding_print, e.embedding_at
+    e.embedding_print, e.embedding_at, e.embedding_pieces
 } IN TRANSACTIONS OF 1000 ROWS
 """
 DELETE_JOBS: Final[LiteralString] = """

@@ -29,8 +29,8 @@ GRANT CREATE NEW NODE LABEL ON DATABASE neo4j TO embed_pipeline;
 GRANT CREATE NEW PROPERTY NAME ON DATABASE neo4j TO embed_pipeline;
 
 // The entities: read what decides about the vector, write the vector and where it comes from.
-GRANT MATCH {name, version, validTo, entityType, observations, embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at} ON GRAPH neo4j NODES Entity TO embed_pipeline;
-GRANT SET PROPERTY {embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at, _embed_lock} ON GRAPH neo4j NODES Entity TO embed_pipeline;
+GRANT MATCH {name, version, validTo, entityType, observations, embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at, embedding_pieces} ON GRAPH neo4j NODES Entity TO embed_pipeline;
+GRANT SET PROPERTY {embedding, embedding_model, embedding_hash, embedding_version, embedding_job, embedding_print, embedding_at, embedding_pieces, _embed_lock} ON GRAPH neo4j NODES Entity TO embed_pipeline;
 
 // The queue is its own. A cut-over to another model makes and drops indexes: like init it is the administrator's.
 GRANT MATCH {*} ON GRAPH neo4j NODES EmbedJob, EmbedPending, EmbedProcessing, EmbedCompleted, EmbedFailed, EmbedCancelled, EmbedQueue, EmbedCounters, EmbedLimiter, EmbedCoverage, EmbedAudit, EmbedBatch, EmbedAlias, EmbedSchema TO embed_pipeline;

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from embed_pipeline.cli.base import AsJson, as_plain, at, print_json, safe, show, table, with_queue
+from embed_pipeline.domain.text import LONGEST_TEXT
 from embed_pipeline.domain.words import number_of
 
 if TYPE_CHECKING:
@@ -52,18 +53,23 @@ def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
     yield "Vector", found.coverage.value.replace("_", " ") if found.coverage else "none"
     yield "Why", found.why
     if found.coverage is not None:
+        if found.prefix:
+            yield "Sent before it", found.prefix
         yield "Text", found.text
+        if found.is_cut:
+            yield "Left out", f"what a property has behind its first {LONGEST_TEXT:,} characters"
         in_pieces = f" in {found.pieces:,} pieces" if found.pieces > 1 else ""
         yield "Tokens", f"{found.tokens:,}{in_pieces}"
         more = ", …" if found.has_more or found.dependants > len(found.named_by) else ""
         names = f": {', '.join(found.named_by)}{more}" if found.named_by else ""
         yield "Named by", f"{least}{number_of(found.dependants, 'other text')}{names}"
+    most = "up to " if found.is_at_most else ""
     if found.alone is not None:
-        yield "A new text", f"{found.alone.tokens:,} tokens, {found.alone.cost}"
+        yield "A new text", f"{most}{found.alone.tokens:,} tokens, {found.alone.cost}"
     if found.change is not None:
         change = found.change
         texts, tokens = number_of(change.texts, "text"), number_of(change.tokens, "token")
-        yield "A new name", f"{least}{texts}, {tokens}, {change.cost}"
+        yield "A new name", f"{least}{texts}, {most}{tokens}, {change.cost}"
     for job in found.jobs:
         yield "Job", job_line(job)
         for line in history_lines(job):

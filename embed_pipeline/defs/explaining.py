@@ -35,6 +35,7 @@ def explain_one(
         "why": found.why,
         "coverage": found.coverage.value if found.coverage else "none",
         "is_found": found.is_found,
+        "is_cut": found.is_cut,
         "tokens": found.tokens,
         "pieces": found.pieces,
         "named_by": found.dependants,
@@ -42,13 +43,14 @@ def explain_one(
         "named_by_more": found.has_more,
         "jobs": _jobs(found),
     }
+    most = "up to " if found.is_at_most else ""
     if found.alone is not None:
-        figures["cost_if_changed"] = found.alone.cost
+        figures["cost_if_changed"] = f"{most}{found.alone.cost}"
     if found.change is not None:
         figures |= {
             "texts_if_renamed": found.change.texts,
             "tokens_if_renamed": found.change.tokens,
-            "cost_if_renamed": found.change.cost,
+            "cost_if_renamed": f"{most}{found.change.cost}",
         }
     context.add_output_metadata(figures)
 

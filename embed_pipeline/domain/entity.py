@@ -169,6 +169,11 @@ class EntityShape:
         return f"{self.vector}_at"
 
     @property
+    def vector_pieces(self) -> str:
+        """Property with the number of pieces of the text that was embedded; missing for one."""
+        return f"{self.vector}_pieces"
+
+    @property
     def provenance(self) -> tuple[str, ...]:
         """The properties written beside a vector, in the same transaction."""
         return (
@@ -178,4 +183,5 @@ class EntityShape:
             self.vector_job,
             self.vector_print,
             self.vector_at,
+            self.vector_pieces,
         )

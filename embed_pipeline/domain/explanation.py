@@ -28,6 +28,10 @@ class Explanation:
     """The same in words."""
     text: str = ""
     """What would be embedded now."""
+    prefix: str = ""
+    """What the model gets before it, and before every piece of it."""
+    is_cut: bool = False
+    """Of a property only the beginning is in the text."""
     tokens: int = 0
     pieces: int = 0
     """In how many inputs it would be sent; more than one if it is too long, or they are nodes."""
@@ -42,13 +46,17 @@ class Explanation:
     """What it takes if it says something else of itself."""
     change: Plan | None = None
     """What it takes if its name changes: its own text, and those of the dependants."""
+    is_at_most: bool = False
+    """Both take less where pieces of the texts stay: those have their vectors."""
+    hidden: str | None = None
+    """Why a search finds no entity at all: its index cannot."""
     jobs: tuple[Job, ...] = ()
     """The jobs of its versions, the newest first."""
 
     @property
     def is_found(self) -> bool:
         """Whether a search by the current text finds it."""
-        return self.coverage is Coverage.CURRENT
+        return self.coverage is Coverage.CURRENT and self.hidden is None
 
 
 def why_not(
@@ -59,10 +67,13 @@ def why_not(
     recipe: str,
     job: Job | None,
     stopped: str | None = None,
+    keeps_foreign: bool = False,
+    hidden: str | None = None,
 ) -> str:
     """Explain in a sentence the state of the vector, and what happens to it next.
 
-    ``stopped`` is why the queue gives out no jobs, if it does not.
+    ``stopped`` is why the queue gives out no jobs, if it does not, and ``hidden`` why its index
+    finds nothing.
     """
     words = {
         Coverage.CURRENT: "its vector is that of this text",
@@ -82,7 +93,11 @@ def why_not(
         elif reading.is_wanted_anew and reading.vector_hash == text_hash:
             said = "another vector was asked for while this one was being made"
         elif reading.lacks_pieces and reading.vector_hash == text_hash:
-            said = "somebody has deleted the pieces of its text"
+            said = "somebody has deleted pieces of its text, or their vectors"
+    if coverage is Coverage.CURRENT and hidden is not None:
+        return f"{said}, but {hidden}"
+    if coverage is Coverage.FOREIGN and keeps_foreign:
+        return f"{said} and stays, because EMBED_FOREIGN_VECTORS is 'keep'"
     if coverage in (Coverage.CURRENT, Coverage.EMPTY_TEXT, Coverage.UNEMBEDDABLE):
         return said
     return f"{said}; {_becomes(job, stopped)}"

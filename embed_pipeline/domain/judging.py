@@ -36,12 +36,17 @@ class EntityReading:
     embedded_at: int | None = None
     """When the vector was written, in epoch milliseconds."""
     entity_type: str = ""
-    pieces: int = 0
-    """Its text was too long to be embedded whole."""
+    pieces: int = 1
+    """Of its text when it was embedded; more than one if it was too long, or they are nodes."""
+    found_pieces: int | None = None
+    """How many of them can be found, where they are to be nodes."""
     is_cut: bool = False
     """Only the beginning of its text was read."""
-    lacks_pieces: bool = False
-    """Pieces of its text are to be nodes, and there are none: somebody has deleted them."""
+
+    @property
+    def lacks_pieces(self) -> bool:
+        """Pieces of its text are nodes, and somebody has deleted some, or their vectors."""
+        return self.found_pieces is not None and self.found_pieces < self.pieces
 
     @property
     def model(self) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from embed_pipeline.domain.errors import ConfigurationError
-from embed_pipeline.domain.vector import Vector
+from embed_pipeline.domain.vector import Vector, print_of
 
 PIECE_LABEL: Final = "Chunk"
 """What other programs call such nodes; entities cannot have it as their own label."""
@@ -36,7 +36,7 @@ class Pieces:
     """Of a piece at most. Measured on texts of 16,600 characters, the best piece of 256 finds the
     text among the first five in 80 of 100 questions, the mean of the pieces in 69."""
     most: int = 1_000
-    """Pieces of one entity: a text with more of them gets larger ones."""
+    """Of one entity: a text with more of them gets larger ones, up to what the model takes."""
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -88,6 +88,8 @@ class Passage:
     text: str
     text_hash: str
     vector: Vector
+    is_fresh: bool = True
+    """The provider was asked for it; otherwise it is that of a piece in the graph."""
 
     @property
     def end(self) -> int:
@@ -100,6 +102,11 @@ class StoredPiece(NamedTuple):
 
     id: str
     text_hash: str
+    model: str | None
+    """Missing where somebody has removed the vector."""
+    print: int | None
+    """Of the vector that was written with it."""
+    is_staged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class PieceChange:
     """The difference between the stored pieces of an entity and those of its text."""
 
     taken: Sequence[str | None]
-    """For each passage the stored piece of the same text, which stays as it is."""
+    """For each passage the stored piece that stays as it is."""
     unused: Sequence[str]
 
     @property
@@ -116,10 +123,22 @@ class PieceChange:
         return (place for place, id_ in enumerate(self.taken) if id_ is None)
 
 
-def compare_pieces(wanted: Iterable[Passage], stored: Iterable[StoredPiece]) -> PieceChange:
-    """Match each passage with the first unused stored piece of the same text."""
-    left: defaultdict[str, deque[str]] = defaultdict(deque)
+def compare_pieces(
+    wanted: Iterable[Passage], stored: Iterable[StoredPiece], model: str
+) -> PieceChange:
+    """Match each passage with the first unused stored piece of the same text and model.
+
+    One that was staged has to have its very vector: another worker may have asked for that, before
+    somebody wanted it anew. A fresh passage takes no other: what was paid for is written.
+    """
+    left: defaultdict[tuple[str, str | None, int | None], deque[str]] = defaultdict(deque)
     for piece in stored:
-        left[piece.text_hash].append(piece.id)
-    taken = [same.popleft() if (same := left[p.text_hash]) else None for p in wanted]
+        vector = piece.print if piece.is_staged else None
+        left[piece.text_hash, piece.model, vector].append(piece.id)
+    taken: list[str | None] = []
+    for passage in wanted:
+        same = left[passage.text_hash, model, print_of(passage.vector)]
+        if not passage.is_fresh:
+            same = left[passage.text_hash, model, None] or same
+        taken.append(same.popleft() if same else None)
     return PieceChange(taken, [id_ for same in left.values() for id_ in same])

@@ -20,8 +20,10 @@ READ_AS: Final = "{relations}"
 RECIPE: Final = "neighbours-1:"
 """Begins the recipe of a text with neighbours."""
 FURTHEST: Final = 1_000
-"""Relationships of one node and direction that are looked at. A hub has more: of those the choice
+"""Open relationships of one node and direction that are read. A hub has more: of those the choice
 is made among the first that the store gives, which is bounded and the same every time."""
+LOOKED: Final = 10_000
+"""Relationships of one node and direction that are looked at, closed ones included."""
 MOST_NEIGHBOURS: Final = 100
 """The largest cap per direction that may be set."""
 RELATIONS_DELAY: Final = timedelta(minutes=5)

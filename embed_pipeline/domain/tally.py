@@ -53,9 +53,9 @@ class Tally:
         if reading.has_vector and reading.dimensions is not None:
             self.dimensions[reading.dimensions] += 1
         if found is Coverage.CURRENT:
-            is_completed = reading.job_status is JobStatus.COMPLETED
-            self.in_pieces += is_completed and reading.pieces > 0
-            self.pieces += reading.pieces if is_completed else 0
+            if reading.pieces > 1:
+                self.in_pieces += 1
+                self.pieces += reading.pieces
         elif found in _WAITED_FOR:
             self.neighbours_changed += found is Coverage.STALE and only_neighbours
             self.waiting += reading.job_status in _LIVE

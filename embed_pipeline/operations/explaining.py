@@ -10,6 +10,7 @@ from embed_pipeline.domain.job import JobFilter
 from embed_pipeline.domain.text import recipe_of
 from embed_pipeline.operations.planning import plan_for_keys
 from embed_pipeline.store.explain import look_at
+from embed_pipeline.store.search import why_nothing
 
 if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
@@ -39,6 +40,7 @@ async def explain(queue: Queue, settings: Settings, entity: str) -> Explanation:
     reading = looked.reading
     job = next((job for job in jobs if job.version == reading.version), None)
     own = await plan_for_keys(queue, settings, [entity])
+    hidden = await why_nothing(queue.database, queue.config, dimensions=settings.dimensions)
     why = why_not(
         reading,
         looked.coverage,
@@ -46,6 +48,8 @@ async def explain(queue: Queue, settings: Settings, entity: str) -> Explanation:
         recipe=recipe_of(shape),
         job=job,
         stopped=(await queue.switch.state()).closed,
+        keeps_foreign=queue.config.keeps_foreign,
+        hidden=hidden,
     )
     if looked.coverage is not Coverage.CURRENT:
         # What the scan of these settings would do next it is not allowed to do.
@@ -56,6 +60,8 @@ async def explain(queue: Queue, settings: Settings, entity: str) -> Explanation:
         looked.coverage,
         why,
         text=looked.text,
+        prefix=queue.config.shape.prefix,
+        is_cut=reading.is_cut,
         tokens=own.tokens,
         pieces=own.pieces,
         version=reading.version,
@@ -64,5 +70,7 @@ async def explain(queue: Queue, settings: Settings, entity: str) -> Explanation:
         named_by=tuple(looked.dependants[:NAMED]),
         alone=own,
         change=await plan_for_keys(queue, settings, [entity, *looked.dependants]),
+        is_at_most=queue.config.shape.pieces is not None,
+        hidden=hidden,
         jobs=jobs,
     )

@@ -159,8 +159,8 @@ class EntitySettings(ProfileSettings):
     )
     pieces_most: WholeNumber = setting(
         "EMBED_PIECES_MOST",
-        "Pieces of one entity: a text with more of them gets larger ones, up to what the model "
-        "takes.",
+        "Pieces of one entity: a text with more of them gets larger ones, and more only where they "
+        "are as large as the model takes.",
         f"a whole number from 1 to {MOST_PIECES}",
         1_000,
         ge=1,

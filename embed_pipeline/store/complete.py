@@ -196,10 +196,14 @@ def _finish_rows(rows: Iterable[Completion]) -> list[dict[str, Any]]:
             "owner": row.lease.owner,
             "text_hash": row.text_hash,
             "tokens": row.tokens,
-            "pieces": row.pieces if row.pieces > 1 else None,
+            "pieces": _several(row),
         }
         for row in rows
     ]
+
+
+def _several(row: Completion) -> int | None:
+    return row.pieces if row.pieces > 1 else None
 
 
 async def _write_vectors(
@@ -258,4 +262,5 @@ def _vector_row(row: Completion) -> dict[str, Any]:
         "text_hash": row.text_hash,
         "vector": None if row.vector is None else numbers_of(row.vector),
         "print": None if row.vector is None else print_of(row.vector),
+        "pieces": _several(row),
     }

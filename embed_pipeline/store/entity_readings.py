@@ -87,9 +87,9 @@ def _reading(
         is_wanted_anew=_is_wanted_anew(known),
         embedded_at=whole_number(record["vector_at"]),
         entity_type="" if type_ is None else str(type_),
-        pieces=known.get("pieces") or 0,
+        pieces=whole_number(record["vector_pieces"]) or 1,
+        found_pieces=record["piece_count"],
         is_cut=record["size"] > LONGEST_TEXT,
-        lacks_pieces=not record["has_pieces"],
     )
 
 

@@ -7,8 +7,9 @@ from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.explanation import DEPENDANTS
 from embed_pipeline.domain.judging import EntityReading, classify
 from embed_pipeline.domain.keys import Unfit, uid_of
-from embed_pipeline.domain.relations import relation_sentences
+from embed_pipeline.domain.relations import relation_sentences, without_neighbour
 from embed_pipeline.domain.text import render_for
+from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import explain as cypher
 from embed_pipeline.store.database import Transaction, fetch, fetch_one
 from embed_pipeline.store.entity_readings import readings_of
@@ -51,11 +52,26 @@ async def look_at(queue: Queue, model: str, uid: str) -> Looked | None:
             for key in keys:
                 found = await fetch_one(tx, statement, key=key, most=DEPENDANTS)
                 uids = (uid_of(other) for other in found["keys"])
-                dependants += [other for other in uids if not isinstance(other, Unfit)]
+                others = [other for other in uids if not isinstance(other, Unfit)]
+                dependants += await _naming(tx, config, others, found["name"])
                 has_more = has_more or found["looked"] == DEPENDANTS
         return Looked(reading, coverage, hash_, text, dependants, has_more)
 
     return await queue.database.read(work)
+
+
+async def _naming(
+    tx: Transaction, config: QueueConfig, uids: Sequence[str], name: str
+) -> list[str]:
+    """Those in whose texts this name stands: only so many neighbours have room there."""
+    keys = keys_of(uids)
+    records = await fetch(tx, for_shape(cypher.RELATIONS, config.shape), keys=list(keys))
+    naming = {
+        keys[record["key"]]
+        for record in records
+        if len(without_neighbour(record["relations"], name)) < len(record["relations"])
+    }
+    return [uid for uid in uids if uid in naming]
 
 
 async def relations_of(queue: Queue, uids: Sequence[str]) -> dict[str, list[str]]:

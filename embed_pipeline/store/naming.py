@@ -7,7 +7,14 @@ from typing import Final, LiteralString, cast
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ConfigurationError
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE, checked_queue_name
-from embed_pipeline.domain.relations import FURTHEST, INCOMING, LONGEST_PART, OUTGOING, READ_AS
+from embed_pipeline.domain.relations import (
+    FURTHEST,
+    INCOMING,
+    LONGEST_PART,
+    LOOKED,
+    OUTGOING,
+    READ_AS,
+)
 from embed_pipeline.store.cypher.entity import (
     BEGINNING_OF_VALUE,
     CLOSED,
@@ -19,7 +26,7 @@ from embed_pipeline.store.cypher.entity import (
     SAMPLE_OF_VECTOR,
     SIZE_OF_VALUE,
 )
-from embed_pipeline.store.cypher.pieces import HAS_PIECES
+from embed_pipeline.store.cypher.pieces import COUNT_PIECES
 
 _OWN_LABEL: Final = re.compile(
     r"`(?:[^`]|``)*`|\bEmbed(?:Job|Pending|Processing|Completed|Failed|Cancelled|Audit|Batch|Piece"
@@ -70,6 +77,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
         "vector_job": shape.vector_job,
         "vector_print": shape.vector_print,
         "vector_at": shape.vector_at,
+        "vector_pieces": shape.vector_pieces,
         **({} if shape.order is None else {"order": shape.order}),
     }
     written: dict[str, str] = {placeholder: quoted(name) for placeholder, name in names.items()}
@@ -82,7 +90,7 @@ def for_shape(statement: LiteralString, shape: EntityShape) -> LiteralString:
     cut = [BEGINNING_OF_VALUE.replace("%value%", value) for value in values]
     written |= {
         "sample": SAMPLE_OF_VECTOR,
-        "has_pieces": HAS_PIECES if shape.pieces else "true",
+        "piece_count": COUNT_PIECES if shape.pieces else "null",
         "dependants": _dependants(shape),
         "neighbours": _neighbours(shape),
         "named": f"left(coalesce({_names(shape, 'entity')}), {LONGEST_PART})",
@@ -128,6 +136,7 @@ def _neighbours(shape: EntityShape) -> LiteralString:
         "order": quoted(shape.order or ""),
         "names": _names(shape, "other"),
         "most": str(relations.most),
+        "looked": str(LOOKED),
         "furthest": str(FURTHEST),
         "longest": str(LONGEST_PART),
     }

@@ -8,9 +8,9 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Final
 
-from embed_pipeline.domain.pieces import Passage, StoredPiece, compare_pieces
+from embed_pipeline.domain.pieces import Passage, PieceChange, StoredPiece, compare_pieces
 from embed_pipeline.domain.results import Completion
-from embed_pipeline.domain.vector import BYTES_PER_NUMBER, Vector, numbers_of, vector_of
+from embed_pipeline.domain.vector import BYTES_PER_NUMBER, Vector, numbers_of, print_of, vector_of
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import pieces as cypher
 from embed_pipeline.store.cypher.worker import COUNT_HELD, LOCK_JOBS
@@ -49,7 +49,11 @@ async def find_pieces(
             found = await fetch(
                 tx, cypher.FIND_PIECES, hashes=part, model=model, dimensions=dimensions
             )
-            vectors |= {record["hash"]: vector_of(record["vector"]) for record in found}
+            for record in found:
+                vector = vector_of(record["vector"])
+                # Somebody else's vector may stand beside our print.
+                if print_of(vector) == record["print"]:
+                    vectors[record["hash"]] = vector
         return vectors
 
     return await database.read(look)
@@ -82,7 +86,7 @@ async def stage_pieces(database: Database, config: QueueConfig, row: Completion)
     if len(row.passages) <= PIECES_PER_WRITE:
         return
     stored = await database.read_latest(lambda tx: _stored(tx, config, [row]))
-    new = list(compare_pieces(row.passages, stored[row.lease.job_id].all).new)
+    new = list(_change(row, stored).new)
     if len(new) <= PIECES_PER_WRITE:
         return
     for start in range(0, len(new), PIECES_PER_WRITE):
@@ -141,28 +145,34 @@ async def _stored(
     for record in await fetch(tx, statement, keys=keys, outdated=not config.keeps_old):
         own = found[job_of_uid[uid_of_key[record["key"]]]]
         own.nodes += record["nodes"]
-        for id_, text_hash, is_current in record["pieces"]:
-            own.placed[id_] = StoredPiece(id_, text_hash)
+        for *piece, is_current in record["pieces"]:
+            stored = StoredPiece(*piece)
+            id_ = stored.id
+            own.placed[id_] = stored
             if is_current:
                 own.links[id_] += 1
             else:
                 own.outdated.add(id_)
     for record in await fetch(tx, cypher.READ_STAGED, jobs=list(found)):
         own = found[record["job"]]
-        own.staged += [StoredPiece(id_, text_hash) for id_, text_hash in record["pieces"]]
+        own.staged += [StoredPiece(*piece, is_staged=True) for piece in record["pieces"]]
     return found
+
+
+def _change(row: Completion, stored: Mapping[str, _Stored]) -> PieceChange:
+    return compare_pieces(row.passages, stored[row.lease.job_id].all, row.lease.model)
 
 
 async def write_pieces(tx: Transaction, config: QueueConfig, rows: Sequence[Completion]) -> None:
     """Put the pieces of texts in place of the ones before; their entities are locked.
 
     A piece whose text is still there stays the node that it is, with its vector and with whatever
-    others have attached to it.
+    others have attached to it, unless another vector was asked for.
     """
     if config.shape.pieces is None or not rows:
         return
     stored = await _stored(tx, config, rows)
-    changes = [compare_pieces(row.passages, stored[row.lease.job_id].all) for row in rows]
+    changes = [_change(row, stored) for row in rows]
     new = [(row, place) for row, x in zip(rows, changes, strict=True) for place in x.new]
     created: dict[str, str] = {}
     for written in _in_statements(new):
@@ -246,5 +256,6 @@ def _written(row: Completion, passage: Passage, place: int) -> dict[str, Any]:
             "text": passage.text,
             "text_hash": passage.text_hash,
             "model": row.lease.model,
+            "print": print_of(passage.vector),
         },
     }

@@ -17,8 +17,9 @@ from embed_pipeline.store.cypher import search as cypher
 from embed_pipeline.store.database import Database, Transaction, fetch
 from embed_pipeline.store.load import ANY_LENGTH
 from embed_pipeline.store.naming import for_shape, quoted
-from embed_pipeline.store.schema.state import VectorIndex
+from embed_pipeline.store.schema.state import SchemaState, VectorIndex
 
+NO_INDEX: Final = "there is no vector index; run 'embed-pipeline init'"
 CANDIDATES_PER_HIT: Final = 10
 FEWEST_CANDIDATES: Final = 100
 MOST_CANDIDATES: Final = 10_000
@@ -64,9 +65,9 @@ async def search_entities(
     state = await schema.inspect(
         database.driver, database=database.name, shape=config.shape, queue=config.queue
     )
-    index = state.piece_index if config.shape.pieces else state.vector_index
+    index = _index_in(state, config.shape)
     if index is None:
-        raise SchemaError("there is no vector index; run 'embed-pipeline init'")
+        raise SchemaError(NO_INDEX)
     statement = nearest(index, config.shape, server=state.server)
 
     async def look(tx: Transaction) -> list[Record] | None:
@@ -107,6 +108,19 @@ async def search_entities(
         )
         for record in records
     ]
+
+
+async def why_nothing(database: Database, config: QueueConfig, *, dimensions: int) -> str | None:
+    """Why a search finds nothing, whatever the vectors are, or ``None``."""
+    state = await schema.inspect(
+        database.driver, database=database.name, shape=config.shape, queue=config.queue
+    )
+    index = _index_in(state, config.shape)
+    return NO_INDEX if index is None else index.why_nothing(dimensions=dimensions)
+
+
+def _index_in(state: SchemaState, shape: EntityShape) -> VectorIndex | None:
+    return state.piece_index if shape.pieces else state.vector_index
 
 
 async def embedded_by_model(database: Database, config: QueueConfig) -> dict[str, int]:

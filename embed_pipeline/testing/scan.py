@@ -85,6 +85,6 @@ class FakeScan(FakeAdminSide):
             and job.status is JobStatus.COMPLETED
             and self.forced.get(job.id, -1) >= job.fence,
             entity_type=str(entity.properties.get(self.shape.type, "")),
-            pieces=(job.pieces or 0) if job else 0,
-            lacks_pieces=self.shape.pieces is not None and not entity.pieces,
+            pieces=entity.vector_pieces,
+            found_pieces=None if self.shape.pieces is None else len(entity.pieces),
         )

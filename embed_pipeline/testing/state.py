@@ -44,6 +44,7 @@ class FakeEntity:
     vector_model: str | None = None
     vector_version: int | None = None
     vector_print: int | None = None
+    vector_pieces: int = 1
     pieces: tuple[Passage, ...] = ()
 
     @property

@@ -208,6 +208,7 @@ class FakeWorkerSide(FakeState):
             entity.vector, entity.vector_hash = row.vector, row.text_hash
             entity.vector_model, entity.vector_version = job.model, job.version
             entity.vector_print = None if row.vector is None else print_of(row.vector)
+            entity.vector_pieces = row.pieces
             if self.shape.pieces is not None:
                 entity.pieces = row.passages
             self._end(

@@ -39,6 +39,14 @@ Correct = Callable[[int, int], Awaitable[None]]
 """Tells the budget how many tokens were counted for a request, and how many it was charged."""
 
 
+IsWanted = Callable[[], Awaitable[bool]]
+"""Says whether a vector of the batch would still be written."""
+
+
+class UnwantedError(Exception):
+    """Not sent: the jobs of the batch were cancelled or are with others by now."""
+
+
 @dataclass(slots=True)
 class Line:
     """What the requests of a drain know about the provider together."""
@@ -62,6 +70,8 @@ class Asking:
     limits: RequestLimits
     """Of one request of the drain."""
     requests_at_once: int
+    is_wanted: IsWanted | None = None
+    """Looked at before every further request of a long text; a probe is nobody's."""
     _is_provider_cleared: bool = field(default=False, init=False)
     """It is known not to refuse everything: it has answered, or the probe was looked at."""
 
@@ -79,6 +89,7 @@ class Asking:
 
         Raises:
             EmbeddingError: what failed concerns the whole request, not one of its texts.
+            UnwantedError: nobody waits for what is left of a text in several requests.
         """
         try:
             return await self._once([item.text for item in items])
@@ -131,6 +142,8 @@ class Asking:
         answers: list[Vector | EmbeddingError] = []
         for number, inputs in enumerate(in_requests(texts, self.limits)):
             if number:
+                if self.is_wanted is not None and not await self.is_wanted():
+                    raise UnwantedError
                 await self.wait_for_grant(sum(piece.tokens for piece in inputs))
             answers += await self._sent(inputs)
         return whole_answers(answers, texts)

@@ -52,8 +52,9 @@ class Item:
             left = iter(vectors)
             hashed = [(piece, piece_hash(piece)) for piece in whole.inputs]
             passages = tuple(
-                Passage(piece.start, piece.text, digest, self.found.get(digest) or next(left))
+                Passage(piece.start, piece.text, digest, known or next(left), is_fresh=not known)
                 for piece, digest in hashed
+                for known in [self.found.get(digest)]
             )
             vectors = [passage.vector for passage in passages]
         mean = whole_vector(vectors, whole)

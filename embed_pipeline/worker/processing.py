@@ -20,7 +20,7 @@ from embed_pipeline.domain.errors import (
 from embed_pipeline.domain.holds import cut_of
 from embed_pipeline.domain.rate_window import Grant
 from embed_pipeline.domain.results import Completion
-from embed_pipeline.worker.asking import Asking, Line
+from embed_pipeline.worker.asking import Asking, IsWanted, Line, UnwantedError
 from embed_pipeline.worker.batching import Answer, Item, first_tokens
 from embed_pipeline.worker.options import DrainOptions
 from embed_pipeline.worker.report import DrainReport
@@ -112,6 +112,8 @@ class Processor:
             await self._settler.fail(items, error)
         except EmbeddingError as error:
             await self._settler.fail(items, error)
+        except UnwantedError:
+            logger.info("owner=%s the rest of a long text is not sent", self._report.owner)
 
     async def probe(self) -> None:
         """Send a harmless word; if it is answered, close the breaker for all workers."""
@@ -175,7 +177,7 @@ class Processor:
         else:
             await self._settler.fail(items, late)
 
-    def _asking(self) -> Asking:
+    def _asking(self, is_wanted: IsWanted | None = None) -> Asking:
         return Asking(
             self._parts.embedder,
             self._wait_for_grant,
@@ -185,6 +187,7 @@ class Processor:
             self._correct,
             self._limits,
             self._options.requests_at_once,
+            is_wanted,
         )
 
     async def _correct(self, counted: int, charged: int) -> None:
@@ -197,7 +200,10 @@ class Processor:
             )
 
     async def _embed(self, items: Sequence[Item]) -> None:
-        answers = await self._asking().ask(items)
+        async def is_wanted() -> bool:
+            return bool(await self._settler.still_held(items))
+
+        answers = await self._asking(is_wanted).ask(items)
         await self._note_success(answers)
         answered = dict(zip((item.leased.lease for item in items), answers, strict=True))
         rows: list[Completion] = []

@@ -209,3 +209,16 @@ async def test_m119_a_scan_tells_how_many_texts_are_in_pieces(queue: QueueUnderT
     assert page.coverage[Coverage.CURRENT] == 2
     assert page.in_pieces == 1
     assert page.pieces == 3
+
+
+async def test_m119_the_figures_of_pieces_outlive_their_jobs(queue: QueueUnderTest) -> None:
+    await queue.put_entity("long")
+    await queue.given_jobs("long")
+    [item] = (await queue.lease()).jobs
+    await queue.jobs.complete([Completion(item.lease, VECTOR, hash_for("long"), pieces=3)])
+    queue.clock.advance(timedelta(days=31))
+
+    assert await queue.purge(timedelta(days=30)) == 1
+
+    page = await queue.reconcile()
+    assert (page.in_pieces, page.pieces) == (1, 3)

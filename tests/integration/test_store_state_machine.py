@@ -6,6 +6,7 @@ set to ``no`` ends at the first difference, for those who only want to know whet
 
 import asyncio
 import os
+import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -31,6 +32,7 @@ from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.relations import READ_AS, Relations, line_of
 from embed_pipeline.domain.results import Completion, Failure
 from embed_pipeline.domain.text import text_hash
+from embed_pipeline.domain.vector import Vector, numbers_of, vector_of
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.connection import open_driver
 from embed_pipeline.store.database import to_ms
@@ -73,7 +75,8 @@ PIECES: LiteralString = """
 MATCH (entity:Entity)
 OPTIONAL MATCH (entity)<-[:FROM_DOCUMENT]-(piece:EmbedPiece)
 WITH entity, piece ORDER BY piece.index
-RETURN entity.name AS uid, collect(piece.text) AS texts
+RETURN entity.name AS uid,
+  collect(CASE WHEN piece IS NOT NULL THEN [piece.text, piece.model, piece.embedding] END) AS pieces
 """
 PULL_APART = """
 MATCH (job:EmbedJob {entity_uid: $uid, version: $version})
@@ -286,19 +289,34 @@ class QueueMachine(RuleBasedStateMachine):
         )
         assert [x.fate for x in real] == [x.fate for x in model]
 
-    @rule(uid=uids, text=texts, pieces=st.sampled_from([1, 2, 9]))
-    def edit_and_embed(self, uid: str, text: str, pieces: int) -> None:
+    @rule(uid=uids, text=texts, pieces=st.sampled_from([1, 2, 9]), is_anew=st.booleans())
+    def edit_and_embed(self, uid: str, text: str, pieces: int, is_anew: bool) -> None:
         """What most entities live through, again and again: by chance alone it would be rare."""
         if uid in self.model.fake.entities:
-            self.write_entity(uid, text, self.model.fake.entities[uid].version)
+            version = self.model.fake.entities[uid].version
+            self.write_entity(uid, text, version)
+            if is_anew:
+                self.enqueue(uid, version, 0, None, force=True, delay=None)
         self.reconcile()
         former = len(self.leases)
         self.lease("run-1", 4, Lane.ANY)
         if leased := len(self.leases) - former:
-            self.complete(list(range(leased)), text, has_vector=True, pieces=pieces)
+            self.complete(
+                list(range(leased)), text, has_vector=True, pieces=pieces, is_anew=is_anew
+            )
 
-    @rule(picks=picks, text=texts, has_vector=st.booleans(), pieces=st.sampled_from([1, 9]))
-    def complete(self, picks: list[int], text: str, has_vector: bool, pieces: int) -> None:
+    @rule(
+        picks=picks,
+        text=texts,
+        has_vector=st.booleans(),
+        pieces=st.sampled_from([1, 9]),
+        is_anew=st.booleans(),
+    )
+    def complete(
+        self, picks: list[int], text: str, has_vector: bool, pieces: int, is_anew: bool = False
+    ) -> None:
+        """As a drain does it: pieces that the entity has are not asked for, unless one wants it."""
+
         def row(lease: Lease) -> Completion:
             uid = lease.entity_uid
             made = Completion(
@@ -308,9 +326,15 @@ class QueueMachine(RuleBasedStateMachine):
                 return made
             # The second is that of other entities, too.
             parts = (f"{uid} {text}", *(f"{text} {number % 3}" for number in range(1, pieces)))
+            former = self.model.fake.entities.get(uid)
+            known: dict[str, Vector] = {}
+            if former is not None and former.vector_model == lease.model and not is_anew:
+                known = {piece.text_hash: piece.vector for piece in former.pieces}
             passages = tuple(
-                Passage(16 * place, part, text_hash(part, recipe=HASHED_AS), VECTOR)
+                Passage(16 * place, part, digest, vector, is_fresh=digest not in known)
                 for place, part in enumerate(parts)
+                for digest in [text_hash(part, recipe=HASHED_AS)]
+                for vector in [known.get(digest) or vector_for(part, is_anew=is_anew)]
             )
             return replace(made, passages=passages)
 
@@ -443,7 +467,8 @@ class QueueMachine(RuleBasedStateMachine):
         # Pieces of entities that were deleted are found until a scan has removed them.
         self.run(sweep_pieces(self.real.queue.database, self.real.config))
         piece = text_hash(f"{text} 1", recipe=HASHED_AS)
-        self.both(lambda queue: queue.jobs.find_pieces([piece], **found))
+        # Of two that were asked for at different times either will do.
+        self.both(lambda queue: pieces_in(queue, piece, **found))
 
     @rule(tokens=st.integers(0, 60), hold=st.booleans())
     def ask_the_limiter(self, tokens: int, hold: bool) -> None:
@@ -517,12 +542,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_same_pieces(self) -> None:
-        """Those of one text each, in its order."""
+        """Those of one text each, in its order, with the vectors of their own words."""
         if not hasattr(self, "real"):
             return
         found = self.runner.run(self.real.run(PIECES))
-        assert {row["uid"]: row["texts"] for row in found} == {
-            uid: [piece.text for piece in entity.pieces]
+        assert {row["uid"]: row["pieces"] for row in found} == {
+            uid: [
+                [piece.text, entity.vector_model, numbers_of(piece.vector)]
+                for piece in entity.pieces
+            ]
             for uid, entity in self.model.fake.entities.items()
         }
 
@@ -532,6 +560,16 @@ class QueueMachine(RuleBasedStateMachine):
             await self.real.nodes(),
             await self.real.counters(),
         )
+
+
+async def pieces_in(queue: Any, digest: str, **found: Any) -> set[str]:
+    return set(await queue.jobs.find_pieces([digest], **found))
+
+
+def vector_for(text: str, *, is_anew: bool) -> Vector:
+    """Another one for every text, and for who asks once more."""
+    numbers = (zlib.crc32(f"{place}{is_anew}{text}".encode()) for place in range(DIMENSIONS))
+    return vector_of(number % 1000 + 0.5 for number in numbers)
 
 
 def _key(job: Job | Lease) -> tuple[str, int]:

@@ -108,10 +108,11 @@ class DrainUnderTest(Neo4jUnderTest):
         base_url: str | None = None,
         say: Say = lambda _: None,
         clock: Clock = time.monotonic,
+        model: str = MODEL,
         **options: Any,
     ) -> AsyncGenerator[Drain]:
         embedder = OpenAIEmbedder(
-            model=MODEL,
+            model=model,
             dimensions=DIMENSIONS,
             api_key=api_key,
             base_url=base_url or self.provider.base_url,

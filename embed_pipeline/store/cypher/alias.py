@@ -57,8 +57,7 @@ MATCH (entity:%label%)
 WHERE entity.%vector_hash% IS NOT NULL
   OR ($foreign AND (entity.%vector% IS NOT NULL OR entity.%vector_model% IS NOT NULL))
 CALL (entity) {
-  REMOVE entity.%vector%, entity.%vector_model%, entity.%vector_hash%, entity.%vector_version%,
-    entity.%vector_job%, entity.%vector_print%, entity.%vector_at%
+  REMOVE entity.%vector%, %mark%
 } IN TRANSACTIONS OF 1000 ROWS
 RETURN count(entity) AS entities
 """

@@ -6,8 +6,8 @@ DEPENDANTS: Final[LiteralString] = """
 MATCH (entity:%label% {%key%: $key}) USING INDEX entity:%label%(%key%)
 WHERE %current_entity%
 MATCH (entity)%dependants%(other:%label%)
-WITH relation, other LIMIT $most
-RETURN count(*) AS looked,
+WITH entity, relation, other LIMIT $most
+RETURN count(*) AS looked, head(collect(%named%)) AS name,
   collect(DISTINCT CASE WHEN relation.%valid_to% IS NULL AND %current_other% AND other.%key% <> $key
     THEN other.%key% END) AS keys
 """

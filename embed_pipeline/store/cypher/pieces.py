@@ -11,8 +11,17 @@ transaction to look through needs seconds where an id needs none.
 
 from typing import Final, LiteralString
 
-HAS_PIECES: Final[LiteralString] = "EXISTS { (entity)<-[:FROM_DOCUMENT]-(:EmbedPiece) }"
-"""Whether an entity has any; a scan that counted them would read them all."""
+COUNT_PIECES: Final[LiteralString] = """
+COUNT {
+  MATCH (entity)<-[:FROM_DOCUMENT]-(piece:EmbedPiece)
+  WHERE piece.embedding IS NOT NULL
+}"""
+"""How many an entity has that can be found.
+
+Measured for a page of 500 entities with twelve each, of 1,536 numbers: 76 ms and 19,501 hits, where
+only to ask for any took 37 ms and 3,001. A look at their vectors takes 425, so the print of one
+that somebody has replaced is compared only where it is copied.
+"""
 
 READ_PIECES: Final[LiteralString] = """
 CYPHER replan=skip
@@ -24,7 +33,9 @@ OPTIONAL MATCH (entity)<-[:FROM_DOCUMENT]-(piece:EmbedPiece)
 WITH key, entity, piece, is_current ORDER BY piece.index
 RETURN key,
   count(DISTINCT CASE WHEN is_current THEN entity END) AS nodes,
-  collect(CASE WHEN piece IS NOT NULL THEN [elementId(piece), piece.text_hash, is_current] END)
+  collect(CASE WHEN piece IS NOT NULL
+    THEN [elementId(piece), piece.text_hash,
+      CASE WHEN piece.embedding IS NOT NULL THEN piece.model END, piece.print, is_current] END)
     AS pieces
 """
 """The pieces of entities, and of their outdated versions: a new version of a text takes over what
@@ -37,7 +48,7 @@ READ_STAGED: Final[LiteralString] = """
 CYPHER replan=skip
 UNWIND $jobs AS job
 MATCH (piece:EmbedPieceStaged {job: job}) USING INDEX piece:EmbedPieceStaged(job)
-RETURN job, collect([elementId(piece), piece.text_hash]) AS pieces
+RETURN job, collect([elementId(piece), piece.text_hash, piece.model, piece.print]) AS pieces
 """
 """The pieces that a completion in parts has written so far."""
 
@@ -148,9 +159,12 @@ CALL (hash) {
   WHERE piece.model = $model AND size(piece.embedding) = $dimensions
   RETURN piece LIMIT 1
 }
-RETURN hash, piece.embedding AS vector
+RETURN hash, piece.embedding AS vector, piece.print AS print
 """
-"""Vectors of pieces that were embedded before, in whatever text they stand."""
+"""Vectors of pieces that were embedded before, in whatever text they stand.
+
+With their prints, for the reason given at ``FIND_VECTORS``.
+"""
 
 KNOWN_PIECES: Final[LiteralString] = """
 CYPHER replan=skip

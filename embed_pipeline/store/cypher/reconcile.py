@@ -21,7 +21,8 @@ WITH collect([entity, {key: entity.%key%, version: entity.%version%,
   dimensions: CASE WHEN sample IS NOT NULL THEN size(vector) END, sample: sample,
   vector_model: entity.%vector_model%, vector_hash: entity.%vector_hash%,
   vector_version: entity.%vector_version%, vector_print: entity.%vector_print%,
-  vector_at: entity.%vector_at%, has_pieces: %has_pieces%}]) AS page
+  vector_at: entity.%vector_at%, vector_pieces: entity.%vector_pieces%,
+  piece_count: %piece_count%}]) AS page
 UNWIND page AS row
 WITH row[0] AS entity, row[1] AS found
 WITH entity, found, entity.%type% AS type, entity {%text%} AS text
@@ -47,7 +48,7 @@ of 0.1.
 JOBS_OF_ENTITIES: Final[LiteralString] = """
 UNWIND $keys AS key
 MATCH (job:EmbedJob {entity_uid: key[0], model: $model, version: key[1]})
-RETURN collect([key[0], key[1], job {.status, .pieces, .fence, .forced_fence}]) AS jobs
+RETURN collect([key[0], key[1], job {.status, .fence, .forced_fence}]) AS jobs
 """
 """The jobs of the entities of a page, whose keys and versions were made those of jobs."""
 

@@ -20,6 +20,17 @@ class VectorIndex:
     filters: tuple[str, ...] = ()
     """Further properties that somebody has put into it, by which it filters itself."""
 
+    def why_nothing(self, *, dimensions: int) -> str | None:
+        """Why a search by it finds nothing of this length, or not all, or ``None``."""
+        if self.state == "FAILED":
+            return (
+                f"vector index {self.name} has failed; DROP INDEX `{self.name}`, then run "
+                "'embed-pipeline init'"
+            )
+        if self.state != "ONLINE":
+            return f"vector index {self.name} is being filled ({self.state}); wait, then look again"
+        return self.misfit(dimensions)
+
     def misfit(self, dimensions: int) -> str | None:
         """Why vectors of this length would not be found through the index, or ``None``."""
         if self.dimensions != dimensions:

@@ -12,8 +12,10 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from embed_pipeline.domain.budget import Budget
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.errors import ErrorCategory
-from embed_pipeline.domain.job import JobFilter
+from embed_pipeline.domain.job import JobFilter, NewJob
+from embed_pipeline.domain.pieces import Pieces
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.embedding.tokens import prepare
@@ -22,6 +24,7 @@ from tests.conftest import TestServer
 from tests.support.drain_harness import PLENTY, DrainUnderTest
 from tests.support.drain_launcher import Drains, environment_for
 from tests.support.openai_server import but_not_to_the_probe, failure, vectors
+from tests.support.queue_harness import MODEL
 
 EVENING = datetime(2026, 11, 30, 23, tzinfo=UTC)
 PRICE = Price(1_000.0)
@@ -78,6 +81,34 @@ async def test_m110_a_spent_budget_pauses_costs_no_attempt_and_goes_on_at_midnig
     assert "EMBED_BUDGET_TOKENS_PER_DAY" in str(first.reason)
     assert attempts == {1: 3, 0: 7}
     assert await queue.counted() == {"completed": 6, "pending": 4}
+
+
+async def test_m109_all_pieces_of_a_text_count_and_those_that_stay_do_not(
+    queue: DrainUnderTest,
+) -> None:
+    pieces = Pieces(tokens=32)
+    queue = replace(queue, shape=EntityShape(pieces=pieces), limiter_clock=queue.clock)
+    await queue.install()
+    queue.clock.now = EVENING
+    queue.provider.answer_with = charging(counted)
+    queue.limits = limited(tokens_per_day=300)
+    words = "\n\n".join(f"Paragraph {number} tells of topic {number}." for number in range(40))
+    for uid in ("ada", "bob"):
+        await queue.put_entity(uid, words)
+    await queue.admin.enqueue([NewJob("ada", MODEL, priority=1), NewJob("bob", MODEL)])
+
+    first = await queue.drained(requests_at_once=1, jobs_per_lease=1)
+    queue.clock.advance(timedelta(hours=1))
+    second = await queue.drained(requests_at_once=1, jobs_per_lease=1)
+
+    [ada, bob] = [request["input"] for request in queue.provider.requests]
+    assert len(ada) > 10
+    assert (await queue.job("ada")).pieces == len(ada)
+    assert (first.completed, first.tokens, first.ending) == (1, counted(ada), Ending.SPENT)
+    assert f"the budget of the day is used: {counted(ada)} tokens of 300" in str(first.reason)
+    # Bob has the same words but for his name.
+    assert 0 < len(bob) < 3
+    assert (second.completed, second.tokens) == (1, counted(bob))
 
 
 async def test_m109_eight_processes_never_exceed_the_budget_by_more_than_one_request(

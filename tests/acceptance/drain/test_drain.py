@@ -634,6 +634,24 @@ async def test_m119_a_text_that_is_too_much_for_a_request_takes_several(
     assert (report.completed, report.requests) == (1, len(sent))
 
 
+async def test_m43_of_a_long_text_that_is_cancelled_meanwhile_nothing_more_is_sent(
+    queue: DrainUnderTest,
+) -> None:
+    await queue.put_entity("long", LONG_TEXT)
+    await queue.admin.enqueue([NewJob("long", MODEL)])
+
+    with queue.provider.holding():
+        drain = asyncio.create_task(queue.drained(tokens_per_request=20_000))
+        await until(lambda: queue.provider.requests)
+        await queue.admin.cancel_job((await queue.job("long")).id, by="operator")
+    report = await drain
+
+    assert len(queue.provider.requests) == report.requests == 1
+    assert (report.completed, report.lost) == (0, 1)
+    assert await queue.counted() == {"cancelled": 1}
+    assert await queue.vector("long") is None
+
+
 async def test_m119_a_piece_that_is_refused_fails_its_text_and_no_other(
     queue: DrainUnderTest,
 ) -> None:

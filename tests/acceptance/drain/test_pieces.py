@@ -10,11 +10,11 @@ import pytest
 
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
-from embed_pipeline.domain.job import Lease
+from embed_pipeline.domain.job import Lease, NewJob
 from embed_pipeline.domain.pieces import HASHED_AS, Passage, Pieces
 from embed_pipeline.domain.results import Completion, CompletionOutcome
 from embed_pipeline.domain.text import recipe_of, render_for, text_hash
-from embed_pipeline.domain.vector import mean_of, vector_of
+from embed_pipeline.domain.vector import mean_of, print_of, vector_of
 from embed_pipeline.embedding.tokens import prepare_in_pieces
 from embed_pipeline.operations.scan import Scan
 from embed_pipeline.store import complete as store_complete, pieces as store_pieces
@@ -28,6 +28,8 @@ from tests.support.queue_harness import DIMENSIONS, MODEL
 
 PIECES = Pieces(tokens=32)
 SHAPE = EntityShape(pieces=PIECES)
+OTHER = "another-model"
+BAD = [0.5, 0.5, -0.5, 0.5]
 PARAGRAPHS = [
     f"Paragraph {number} tells of topic {number}, which no other paragraph mentions."
     for number in range(40)
@@ -207,17 +209,119 @@ async def test_m120_pieces_follow_a_new_version_and_go_with_the_entity(
     assert row["pieces"] == len(await texts(queue)) == 1
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "MATCH (piece)-->({name: 'ada'}) DETACH DELETE piece",
+        "MATCH (piece {index: 7})-->({name: 'ada'}) DETACH DELETE piece",
+        "MATCH (piece {index: 7})-->({name: 'ada'}) REMOVE piece.embedding",
+    ],
+    ids=["all", "one", "a vector"],
+)
 async def test_m120_pieces_that_somebody_deleted_are_found_and_made_anew(
-    queue: DrainUnderTest,
+    queue: DrainUnderTest, damage: LiteralString
 ) -> None:
+    """Also where another text has the same words, and nothing is to be paid for."""
     await embedded(queue, PARAGRAPHS)
-    assert (await queue.coverage())[Coverage.CURRENT] == 1
-    await queue.run("MATCH (piece:Chunk) DETACH DELETE piece")
+    await embedded(queue, PARAGRAPHS, "bob")
+    assert (await queue.coverage())[Coverage.CURRENT] == 2
+    await queue.run(damage)
 
     assert (await queue.coverage())[Coverage.STALE] == 1
     await queue.drained()
 
     assert await texts(queue) == pieces_of(PARAGRAPHS)
+    found = [row["piece"] for row in await queue.run(PARTS, uid="ada")]
+    assert [piece["embedding"] for piece in found] == [of_text(piece["text"]) for piece in found]
+    assert (await queue.coverage())[Coverage.CURRENT] == 2
+
+
+async def test_m136_the_vector_of_somebody_else_is_copied_from_no_piece(
+    queue: DrainUnderTest,
+) -> None:
+    await embedded(queue, PARAGRAPHS)
+    passage = pieces_of(PARAGRAPHS)[7]
+    await queue.run("MATCH (p:EmbedChunk {index: 7}) SET p.embedding = $bad", bad=BAD)
+
+    of_bob = await embedded(queue, PARAGRAPHS, "bob")
+
+    assert passage in of_bob
+    found = [row["piece"] for row in await queue.run(PARTS, uid="bob")]
+    assert [piece["embedding"] for piece in found] == [of_text(piece["text"]) for piece in found]
+
+
+async def test_m121_another_model_gets_every_piece_anew_and_its_search_finds_them(
+    queue: DrainUnderTest,
+) -> None:
+    """The words are the same, and so are their hashes; ada has most of bob's when he is next."""
+    queue.provider.answer_with = lambda body: vectors(
+        body, of_text=lambda text: of_text(body["model"] + text)
+    )
+    await embedded(queue, PARAGRAPHS)
+    await embedded(queue, PARAGRAPHS, "bob")
+    passage = pieces_of(PARAGRAPHS)[7]
+
+    for uid in ("ada", "bob"):
+        await queue.admin.enqueue([NewJob(uid, OTHER)])
+        await queue.drained(model=OTHER)
+    await queue.run("CALL db.awaitIndexes(60)")
+
+    for uid in ("ada", "bob"):
+        found = [row["piece"] for row in await queue.run(PARTS, uid=uid)]
+        assert [piece["text"] for piece in found] == pieces_of(PARAGRAPHS, uid)
+        assert {piece["model"] for piece in found} == {OTHER}
+        assert [x["embedding"] for x in found] == [of_text(OTHER + x["text"]) for x in found]
+    hits = await search_entities(
+        queue.queue.database,
+        queue.config,
+        vector=vector_of(of_text(OTHER + passage)),
+        model=OTHER,
+        limit=5,
+    )
+    assert [hit.passage for hit in hits or []] == [passage, passage]
+
+
+async def test_m86_a_forced_text_gets_the_vectors_of_its_pieces_from_the_provider(
+    queue: DrainUnderTest,
+) -> None:
+    await embedded(queue, PARAGRAPHS)
+    # Bad, and nobody can see it: its print fits.
+    await queue.run(
+        "MATCH (p:EmbedChunk {index: 7}) SET p.embedding = $bad, p.print = $print",
+        bad=BAD,
+        print=print_of(vector_of(BAD)),
+    )
+
+    await queue.admin.enqueue([NewJob("ada", MODEL, force=True)])
+    await queue.drained()
+
+    found = [row["piece"] for row in await queue.run(PARTS, uid="ada")]
+    assert [piece["text"] for piece in found] == pieces_of(PARAGRAPHS)
+    assert [piece["embedding"] for piece in found] == [of_text(piece["text"]) for piece in found]
+
+
+async def test_m86_what_was_staged_before_a_job_was_forced_is_not_taken(
+    queue: DrainUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_pieces, "PIECES_PER_WRITE", 5)
+    await queue.put_entity("ada", "\n\n".join(PARAGRAPHS))
+    await queue.reconcile()
+    [leased] = (await queue.lease("dead/x")).jobs
+    old = completion(leased.lease, PARAGRAPHS)
+    bad = [replace(passage, vector=vector_of(BAD)) for passage in old.passages]
+    await store_pieces.stage_pieces(
+        queue.queue.database, queue.config, replace(old, passages=tuple(bad))
+    )
+    await queue.admin.release_owner("dead")
+
+    await queue.admin.enqueue([NewJob("ada", MODEL, force=True)])
+    await queue.drained()
+
+    found = [row["piece"] for row in await queue.run(PARTS, uid="ada")]
+    assert [piece["embedding"] for piece in found] == [
+        of_text(text) for text in pieces_of(PARAGRAPHS)
+    ]
+    assert await staged(queue) == []
 
 
 async def test_m122_nodes_that_share_a_key_share_pieces_and_lose_none(

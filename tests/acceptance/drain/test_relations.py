@@ -9,7 +9,7 @@ from typing import Any, Final, LiteralString
 
 import pytest
 
-from embed_pipeline.cli.explain import history_lines
+from embed_pipeline.cli.explain import _rows, history_lines
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.identity import Identity
@@ -26,7 +26,10 @@ from embed_pipeline.store.identity import Neo4jIdentity
 from embed_pipeline.store.load import ANY_LENGTH, read_entities
 from embed_pipeline.store.naming import for_shape
 from embed_pipeline.store.queue import open_queue
+from embed_pipeline.store.schema.state import VectorIndex
+from tests.acceptance.drain.test_pieces import of_text
 from tests.support.drain_harness import DrainUnderTest
+from tests.support.openai_server import vectors
 from tests.support.queue_harness import DIMENSIONS, MODEL, assert_consistent, pages_of
 
 TEMPLATE: Final = "{name}: {observations}\n{relations}"
@@ -177,6 +180,22 @@ async def test_m117_a_hub_is_read_up_to_a_thousand_and_the_same_every_time(
     assert len(text.splitlines()) == 11
     assert await paid(related) == []
     assert await hits_of_reading(related, "Hub") < 9_000
+
+
+async def test_m115_thousands_of_closed_relations_hide_no_open_one(
+    related: DrainUnderTest,
+) -> None:
+    """Neo4j gives those of one type together, the newest first."""
+    await related.run(ADA)
+    await related.run(
+        """MATCH (ada:Entity {name: 'Ada'})
+        UNWIND range(1, 3000) AS n
+        CREATE (ada)-[:KNOWS {validTo: 1}]->(:Part {name: 'part ' + n})"""
+    )
+
+    [text] = [text for text in await paid(related) if text.startswith("Ada:")]
+    assert text == "Ada: wrote notes\nknows Babbage\nwrites about Engine"
+    assert await hits_of_reading(related, "Ada") < 10_000
 
 
 async def hits_of_reading(queue: DrainUnderTest, key: str) -> int:
@@ -353,6 +372,7 @@ async def test_m118_explain_shows_the_text_its_dependants_and_the_price_of_a_cha
         ("MATCH (e {name: 'Ada'}) SET e.embedding_model = 'old'", "its vector is of old, which"),
         ("MATCH (e {name: 'Ada'}) SET e.validTo = 1", "there is no current Entity node whose name"),
         ("CREATE (:Entity {name: 'Ada'})", "several current entities"),
+        ("DROP INDEX entity_embeddings", "is that of this text, but there is no vector index"),
     ],
 )
 async def test_m118_explain_says_why_an_entity_is_not_found(
@@ -366,6 +386,74 @@ async def test_m118_explain_says_why_an_entity_is_not_found(
     found = await explain(related.queue, settings_of(related), "Ada")
     assert why in found.why
     assert not found.is_found
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("POPULATING", "is being filled"), ("FAILED", "has failed"), ("ONLINE", "100 dimensions")],
+)
+def test_m118_explain_says_why_an_index_finds_nothing(state: str, words: str) -> None:
+    index = VectorIndex("i", 100, "cosine", state)
+
+    assert words in str(index.why_nothing(dimensions=4 if state == "ONLINE" else 100))
+    assert VectorIndex("i", 100, "cosine", "ONLINE").why_nothing(dimensions=100) is None
+
+
+async def test_m118_explain_promises_no_vector_in_place_of_one_that_is_to_stay(
+    related: DrainUnderTest,
+) -> None:
+    kept = replace(related, keeps_foreign=True)
+    await kept.run(ADA)
+    await kept.run("MATCH (e {name: 'Ada'}) SET e.embedding = [1.0, 0.0, 0.0, 0.0]")
+
+    found = await explain(kept.queue, settings_of(kept), "Ada")
+
+    assert found.why == (
+        "its vector was written by somebody else and stays, because EMBED_FOREIGN_VECTORS is 'keep'"
+    )
+
+
+async def test_m118_explain_names_only_the_texts_that_name_an_entity(
+    queue: DrainUnderTest,
+) -> None:
+    related = replace(queue, shape=replace(SHAPE, relations=Relations(most=1)))
+    await related.run(ADA)
+    texts = await paid(related)
+
+    found = await explain(related.queue, settings_of(related), "Ada")
+
+    # In the text of Engine there is room for one neighbour, and Babbage comes first there.
+    assert [text.split(":")[0] for text in texts if "Ada" in text] == ["Ada", "Babbage"]
+    assert (found.dependants, found.named_by) == (1, ("Babbage",))
+
+
+async def test_m118_explain_shows_what_is_sent_before_a_text_and_what_is_left_out(
+    queue: DrainUnderTest,
+) -> None:
+    prefixed = replace(queue, shape=replace(SHAPE, prefix="search_document: "))
+    await prefixed.run(ADA)
+    whole = await explain(prefixed.queue, settings_of(prefixed), "Ada")
+    await prefixed.run("MATCH (e {name: 'Ada'}) SET e.observations = $text", text="a " * 2**20)
+
+    cut = await explain(prefixed.queue, settings_of(prefixed), "Ada")
+
+    assert (whole.prefix, whole.is_cut) == ("search_document: ", False)
+    assert cut.is_cut
+    rows = dict(_rows(cut))
+    assert rows["Sent before it"] == "search_document: "
+    assert "1,048,576 characters" in rows["Left out"]
+
+
+async def test_m118_explain_says_that_pieces_may_cost_less(queue: DrainUnderTest) -> None:
+    in_nodes = replace(queue, shape=replace(SHAPE, pieces=Pieces()))
+    await in_nodes.install()
+    await in_nodes.run(ADA)
+    settings = settings_of(in_nodes).model_copy(update={"pieces": "nodes"})
+
+    rows = dict(_rows(await explain(in_nodes.queue, settings, "Ada")))
+
+    assert rows["A new text"].startswith("up to ")
+    assert "up to " in rows["A new name"]
 
 
 async def test_m118_explain_says_what_keeps_a_job(related: DrainUnderTest) -> None:
@@ -436,6 +524,7 @@ EDITS: Final[tuple[LiteralString, ...]] = (
 async def test_m116_after_random_edits_no_vector_is_stale_and_only_changed_texts_were_paid_for(
     related: DrainUnderTest, entities: int, edits: int
 ) -> None:
+    related.provider.answer_with = lambda body: vectors(body, of_text=of_text)
     dice = random.Random(7)
     names = [f"e{number}" for number in range(entities)]
     await related.run(
@@ -460,14 +549,18 @@ async def test_m116_after_random_edits_no_vector_is_stale_and_only_changed_texts
     asked = await paid(related)
 
     after = await texts_of(related)
-    assert asked == sorted(set(after) - set(before))
+    assert asked == sorted(set(after.values()) - set(before.values()))
     assert await paid(related) == []
+    rows = await related.run("MATCH (e:Entity) RETURN e.name AS name, e.embedding AS vector")
+    assert {row["name"]: row["vector"] for row in rows} == {
+        name: of_text(text) for name, text in after.items()
+    }
     report = Scan.begin(related.queue.reconciler(MODEL))
     await report.go_on(dry_run=True)
     assert report.report.counts[Coverage.CURRENT] == len(after)
 
 
-async def texts_of(queue: DrainUnderTest) -> list[str]:
+async def texts_of(queue: DrainUnderTest) -> dict[str, str]:
     """Every text as it is rendered now."""
     rows = await queue.run("MATCH (e:Entity) RETURN e.name AS name")
     names, render = [row["name"] for row in rows], render_for(queue.shape)
@@ -475,4 +568,4 @@ async def texts_of(queue: DrainUnderTest) -> list[str]:
         found = await session.execute_read(
             lambda tx: read_entities(tx, queue.config, names, longest=ANY_LENGTH)
         )
-    return [render(entity.text or {}) for entity in found.values()]
+    return {uid: render(entity.text or {}) for uid, entity in found.items()}

@@ -10,7 +10,8 @@ from neo4j import AsyncDriver
 PIECES: Final[LiteralString] = """
 COLLECT {
   MATCH (e)<-[:FROM_DOCUMENT]-(piece:EmbedPiece)
-  RETURN [piece.index, piece.start, piece.`end`, piece.text] ORDER BY piece.index
+  RETURN [piece.index, piece.start, piece.`end`, piece.text, piece.model, piece.embedding]
+  ORDER BY piece.index
 }"""
 ENTITIES: Final[LiteralString] = "MATCH (e:Entity) RETURN e {.*, pieces: " + PIECES + "} AS row"
 

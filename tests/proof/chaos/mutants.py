@@ -66,6 +66,11 @@ def _pieces_kept() -> None:
     _reword(cypher_pieces, "REMOVE_PIECES", "DETACH DELETE piece", "SET piece.kept = true")
 
 
+def _pieces_of_other_vectors() -> None:
+    """A piece gets another vector than that of its words; the mean is right."""
+    _reword(cypher_pieces, "CREATE_PIECES", "row.vector)", "reverse(row.vector))")
+
+
 def _neighbours_not_compared() -> None:
     """The scan takes a text whose neighbours have changed for the one that was embedded."""
     patch(scanning, "classify", lambda judge: lambda *args, **_: _current_or(judge, *args, **_))
@@ -90,6 +95,7 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
     "no-end-of-attempts": _no_end_of_attempts,
     "vector-not-written": _vector_not_written,
     "pieces-kept": _pieces_kept,
+    "pieces-of-other-vectors": _pieces_of_other_vectors,
     "neighbours-not-compared": _neighbours_not_compared,
 }
 

@@ -11,7 +11,15 @@ from tests.proof.chaos.checker import RULES, check
 from tests.proof.chaos.evidence import Evidence
 from tests.proof.chaos.graph import Graph
 from tests.proof.chaos.history import ANSWER, ASK, ERROR, Event
-from tests.proof.chaos.texts import BETWEEN, DIMENSIONS, SHAPE, pieces_of, stored_vector
+from tests.proof.chaos.texts import (
+    BETWEEN,
+    DIMENSIONS,
+    MODEL,
+    SHAPE,
+    pieces_of,
+    stored_vector,
+    vector_of,
+)
 
 JOB = "job-1"
 UNTIL = 10_000
@@ -66,8 +74,9 @@ class Story:
         text = f"ada\n{words}{BETWEEN}" + "\n".join(lines)
         self.entity["embedding"] = stored_vector(text)
         self.entity["pieces"] = [
-            [index, piece.start, piece.start + len(piece.text), piece.text]
+            [index, piece.start, piece.start + len(words), words, MODEL, vector_of(words)]
             for index, piece in enumerate(pieces_of(text))
+            for words in [piece.text]
         ]
 
     def related(self, kind: str, **row: str) -> None:
@@ -171,12 +180,22 @@ BROKEN: list[tuple[str, str, Change]] = [
     (
         "pieces of two texts",
         "an old one beside",
-        lambda s: s.entity["pieces"].append([0, 0, 1, "x"]),
+        lambda s: s.entity["pieces"].append([0, 0, 1, "x", MODEL, vector_of("x")]),
     ),
     (
         "pieces of two texts",
         "of another text",
         lambda s: s.looked()["pieces"][0].__setitem__(3, "y"),
+    ),
+    (
+        "pieces of two texts",
+        "the vector of another",
+        lambda s: s.entity["pieces"][0].__setitem__(5, vector_of("y")),
+    ),
+    (
+        "pieces of two texts",
+        "a vector of another model",
+        lambda s: s.entity["pieces"][0].__setitem__(4, "another"),
     ),
     ("pieces of two texts", "no vector", lambda s: s.looked().update(embedding=None)),
     ("bad vector", "zero", lambda s: s.entity.update(embedding=[0.0] * DIMENSIONS)),

@@ -18,7 +18,7 @@ from embed_pipeline.domain.relations import (
 from embed_pipeline.domain.text import HALF, hash_of_entity, recipe_of, render_for
 from tests.proof.chaos.evidence import Evidence, Facts
 from tests.proof.chaos.history import ANSWER, ERROR
-from tests.proof.chaos.texts import BETWEEN, SHAPE, stored_vector
+from tests.proof.chaos.texts import BETWEEN, MODEL, SHAPE, stored_vector, vector_of
 
 TYPE = "KNOWS"
 
@@ -134,13 +134,19 @@ def own_words_lost(run: Evidence) -> Iterator[str]:
 
 
 def two_texts(run: Evidence) -> Iterator[str]:
-    """No entity has pieces of two texts, nor a vector of another one, whenever one looks (M122)."""
+    """No entity has pieces of two texts, nor a vector of another one, whenever one looks (M122).
+
+    Nor has any of the pieces.
+    """
     for entity in seen(run):
         pieces, end = entity["pieces"], 0
         text = "".join(piece[3] for piece in pieces)
-        for place, (index, start, stop, words) in enumerate(pieces):
+        for place, (index, start, stop, words, model, vector) in enumerate(pieces):
             if (index, start, stop) != (place, end, end + len(words)):
                 yield f"{entity['name']}: piece {place} says it is {index}, {start} to {stop}"
+                break
+            if (model, vector) != (MODEL, vector_of(words)):
+                yield f"{entity['name']}: piece {place} has another vector than its words"
                 break
             end = stop
         else:

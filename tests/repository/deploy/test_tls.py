@@ -147,7 +147,7 @@ def test_postgres_with_a_certificate_that_nobody_signed_gets_no_password(
     with listening(answer=b"S", certificate=certificate) as server:
         said = refusal(address(kind, server.port, monkeypatch, tmp_path))
 
-    # Usually "certificate verify failed", but libpq leaves the reason out if the server is gone first.
+    # Usually "certificate verify failed"; libpq has no reason if the server is gone first.
     assert "SSL error" in said
     assert {heard for heard in server.heard if heard} == {SSL_REQUEST}
 
