@@ -34,7 +34,7 @@ def in_a_notebook(cell: Any) -> None:
 
 
 def is_waited_for() -> bool:
-    """Whether the main thread waits for the thread of the work; it begins to a moment after it."""
+    """Whether the main thread waits for the thread; that happens just after the work began."""
     frame = sys._current_frames()[threading.main_thread().ident or 0]
     codes = {called.f_code for called, _ in traceback.walk_stack(frame)}
     return Future.result.__code__ in codes
@@ -67,7 +67,7 @@ def test_m132_an_interrupt_in_a_notebook_cancels_the_work_and_waits_for_its_orde
     seen: list[str] = []
 
     async def work() -> None:
-        while not is_waited_for():
+        while not is_waited_for():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0)
         interrupt()
         try:
@@ -111,9 +111,9 @@ def test_m132_an_interrupt_ends_what_only_waits_for_a_sync_driver(has_loop: bool
 
     async def scan() -> None:
         nonlocal pages
-        while has_loop and not is_waited_for():
+        while has_loop and not is_waited_for():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0)
-        for pages in range(1, 10_000):  # noqa: B007
+        for pages in range(1, 10_000):
             if pages == 3:
                 interrupt()
             async with driver.session() as session:

@@ -1,6 +1,7 @@
 """Queues in memory behave for a program like those in Neo4j."""
 
 import inspect
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from embed_pipeline import (
     TransitionRefusedError,
 )
 from embed_pipeline.testing import FakeClock, InMemoryAsyncQueue, InMemoryQueue
+from embed_pipeline.worker.report import Ending
 
 SHAPE = EntityShape(label="Post", key="slug", vector="vec", template="{title}: {body}")
 EMBEDDING = Embedding("openai", "text-embedding-3-small", 16, SHAPE)
@@ -87,6 +89,20 @@ async def test_m132_a_changed_text_is_found_by_the_scan_in_memory(program: Progr
     await program.call("scan")
 
     assert (await program.call("queue_status")).counts[JobStatus.PENDING] == 1
+
+
+def test_m132_a_sync_program_that_is_told_to_stop_leases_nothing_more() -> None:
+    queue, stop = InMemoryQueue(EMBEDDING), threading.Event()
+    queue.put("ada", {"title": "Ada", "body": "one"})
+    queue.enqueue("ada")
+
+    stop.set()
+    stopped = queue.process_jobs(stop=stop)
+    stop.clear()
+    ended = queue.process_jobs(stop=stop)
+
+    assert (stopped.completed, stopped.ending) == (0, Ending.STOPPED)
+    assert (ended.completed, ended.ending) == (1, Ending.EMPTY)
 
 
 def test_queues_in_memory_stand_where_a_queue_is_wanted() -> None:
