@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.ports import JobStore
-    from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
+    from embed_pipeline.domain.results import BulkReport, Cleanup, Hit, RecoveredJob
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.schema.state import InstallReport
     from embed_pipeline.worker.report import DrainReport
@@ -184,6 +184,10 @@ class Queue:
     def scan(self, *, dry_run: bool = False) -> CoverageReport:
         """See ``AsyncQueue.scan``."""
         return finish(self._all.scan(dry_run=dry_run))
+
+    def cleanup(self, *, dry_run: bool = False) -> Cleanup:
+        """See ``AsyncQueue.cleanup``."""
+        return finish(self._all.cleanup(dry_run=dry_run))
 
     def explain(self, entity: str) -> Explanation:
         """See ``AsyncQueue.explain``."""

@@ -12,11 +12,10 @@ from embed_pipeline.defs.metadata import SHOWN, table
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.job import is_holder
-from embed_pipeline.domain.results import RecoveredJob
+from embed_pipeline.domain.results import RecoveredJob, retention_in_words
 from embed_pipeline.operations.cleanup import clean_up
 from embed_pipeline.operations.following import install_live
 from embed_pipeline.operations.recovery import recover_all
-from embed_pipeline.store.purge import described
 
 
 def recovered_rows(jobs: list[RecoveredJob]) -> dg.TableMetadataValue:
@@ -117,7 +116,7 @@ def cleanup_jobs(
 ) -> None:
     """Delete ended jobs whose retention is over."""
     own = timedelta(days=config.retention_days) if config.retention_days else None
-    days = f"{own.days} days" if own else described(neo4j.settings.retention)
+    days = f"{own.days} days" if own else retention_in_words(neo4j.settings.retention)
     cleanup = neo4j.with_queue(
         lambda queue, settings: clean_up(queue, settings, retention=own, dry_run=config.dry_run),
         operator=operator_of(context),

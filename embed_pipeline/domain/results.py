@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob
 from embed_pipeline.domain.pieces import Passage
 from embed_pipeline.domain.vector import Vector
+
+ENDED: Final = tuple(status for status in JobStatus if status.is_terminal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,28 @@ class PurgeReport:
     failed_batches: int
     used_apoc: bool
     is_dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanup:
+    """What was deleted, or would be."""
+
+    jobs: PurgeReport
+    actions: int
+    """Entries of the audit."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to delete."""
+        return self.jobs.deleted > 0 or self.actions > 0
+
+
+def retention_in_words(retention: Mapping[JobStatus, timedelta]) -> str:
+    """The retention in words; once if it is the same for all states."""
+    days = {status: f"{retention[status].days} days" for status in ENDED}
+    if len(set(days.values())) == 1:
+        return days[JobStatus.COMPLETED]
+    return ", ".join(f"{number} ({status})" for status, number in days.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.models import MOCK_PREFIX
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.domain.results import Hit
+from embed_pipeline.domain.results import Cleanup, Hit, PurgeReport
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.domain.vector import Vector, mean_of, numbers_of
 from embed_pipeline.embedding.mock import MockEmbedder
@@ -150,6 +150,14 @@ class InMemoryOperations(Operations):
         fake = deepcopy(self.fake) if dry_run else self.fake
         page = await fake.reconcile(self.settings.model)
         return CoverageReport(self.settings.model).plus(page)
+
+    async def cleanup(self, *, dry_run: bool = False) -> Cleanup:
+        """Delete ended jobs and entries of the audit past EMBED_JOB_RETENTION_DAYS."""
+        fake = deepcopy(self.fake) if dry_run else self.fake
+        deleted = await fake.purge_terminal(retention=self.settings.retention)
+        kept = timedelta(days=self.settings.retention_days)
+        jobs = PurgeReport(deleted, 0, used_apoc=False, is_dry_run=dry_run)
+        return Cleanup(jobs, await fake.purge_actions(retention=kept))
 
     async def explain(self, entity: str) -> Explanation:
         """Why an entity is found, or is not; without the cost of a change."""

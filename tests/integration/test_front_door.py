@@ -215,6 +215,32 @@ async def test_m132_failed_and_left_jobs_are_retried_released_and_recovered(
     assert (await program.call("scan", dry_run=True)).entities == 3
 
 
+async def test_m132_what_the_retention_has_ended_is_deleted(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    program.queue = program.open(EMBEDDING)
+    for slug in ("ada", "grace", "alan"):
+        await program.publish(slug)
+    await program.call("cancel", JobFilter(entity_uids=("ada", "grace")))
+    await program.run(
+        "MATCH (j:EmbedJob_door) WHERE j.entity_uid IN ['ada', 'alan'] "
+        "SET j.processed_at = j.processed_at - 15 * 86400000"
+    )
+
+    would = await program.call("cleanup", dry_run=True)
+    kept = await counts(program)
+    done = await program.call("cleanup")
+
+    assert (would.jobs.deleted, would.is_needed, would.jobs.is_dry_run) == (1, True, True)
+    assert kept == {"cancelled": 2, "pending": 1}
+    assert (done.jobs.deleted, done.jobs.is_dry_run) == (1, False)
+    assert await counts(program) == {"cancelled": 1, "pending": 1}
+    [purge] = await program.run("MATCH (a:EmbedAudit_door {action: 'purge'}) RETURN a.actor AS by")
+    assert purge["by"] == "a Python program"
+    assert not (await program.call("cleanup", dry_run=True)).is_needed
+
+
 async def test_m132_what_cannot_be_meant_is_refused_and_changes_nothing(program: Program) -> None:
     await program.publish("ada")
     stranger = program.open(replace(EMBEDDING, model="mock-other"))
