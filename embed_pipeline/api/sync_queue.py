@@ -134,9 +134,16 @@ class Queue:
                 entities, priority=priority, force=force, accept_cost=accept_cost
             )
             return finish(own)
+        from neo4j import AsyncManagedTransaction, AsyncTransaction
+
         from embed_pipeline.store.enqueue import enqueueing_entities
         from embed_pipeline.store.steps import SyncTransaction, run_sync
 
+        if isinstance(tx, AsyncTransaction | AsyncManagedTransaction):
+            raise ConfigurationError(
+                f"Queue needs a transaction of a Driver, this is an {type(tx).__name__}; "
+                "an AsyncQueue takes it. Nothing was enqueued"
+            )
         config, model = self._all.store.config, self._all.settings.model
         steps = enqueueing_entities(
             config, list(entities), model=model, priority=priority, force=force
