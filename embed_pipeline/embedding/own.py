@@ -19,6 +19,9 @@ class PythonProvider(ABC):
     Everything around the request is the queue's: batches, limits, retries, fences.
     """
 
+    for_questions: bool = False
+    """Whether texts are questions, where a model embeds these otherwise; set before any request."""
+
     def __init__(self, *, model: str, dimensions: int) -> None:
         """Open resources; ``limits`` may be set to what a request can hold."""
         self.model = model
@@ -58,7 +61,9 @@ class PythonProvider(ABC):
         """Close resources."""
 
 
-def open_own(named: str, *, model: str, dimensions: int) -> PythonProvider:
+def open_own(
+    named: str, *, model: str, dimensions: int, for_questions: bool = False
+) -> PythonProvider:
     """Make the provider that ``python:package.module:Class`` names.
 
     Raises:
@@ -78,7 +83,7 @@ def open_own(named: str, *, model: str, dimensions: int) -> PythonProvider:
             "from embed_pipeline.PythonProvider"
         )
     try:
-        return found(model=model, dimensions=dimensions)
+        provider = found(model=model, dimensions=dimensions)
     except EmbeddingError:
         raise
     except Exception as error:
@@ -86,3 +91,5 @@ def open_own(named: str, *, model: str, dimensions: int) -> PythonProvider:
             f"EMBEDDING_PROVIDER is {named!r}, but {name}(model=…, dimensions=…) cannot be made: "
             f"{type(error).__name__}"
         ) from None
+    provider.for_questions = for_questions
+    return provider
