@@ -51,7 +51,7 @@ class Profile:
     def type_for(self, *, is_question: bool) -> dict[str, str]:
         """The request field that names the type of its texts; empty for most servers."""
         said = self.question_type if is_question else self.document_type
-        return {self.type_field: said} if self.type_field else {}
+        return {self.type_field: said} if self.type_field and said else {}
 
 
 OPENAI: Final = Profile("openai", prices="openai", hosts=("api.openai.com",))

@@ -19,7 +19,7 @@ from embed_pipeline.domain.entity import (
     template_names,
 )
 from embed_pipeline.domain.keys import whole_number
-from embed_pipeline.domain.pieces import parse_recipe, prefixed_recipe
+from embed_pipeline.domain.pieces import parse_recipe, prefixed_recipe, typed_recipe
 from embed_pipeline.domain.relations import (
     READ_AS,
     RECIPE as NEIGHBOURS,
@@ -131,7 +131,7 @@ def recipe_of(shape: EntityShape) -> str:
         whole = shape.relations.recipe(shape.template)
     else:
         whole = f"template-1:{shape.template}"
-    whole = prefixed_recipe(shape.prefix, whole)
+    whole = typed_recipe(shape.sent_as, prefixed_recipe(shape.prefix, whole))
     return shape.pieces.recipe(whole) if shape.pieces else whole
 
 

@@ -40,7 +40,7 @@ def text_measure(settings: Settings) -> Callable[[Mapping[str, Any]], TextSize]:
 
     shape, most = settings.entity_shape, request_limits(settings).tokens_per_input
     render = render_for(shape)
-    split = document_splitter(shape.pieces, max_tokens=most, prefix=shape.prefix)
+    split = document_splitter(shape, max_tokens=most)
 
     def measure(properties: Mapping[str, Any]) -> TextSize:
         text = render(properties)

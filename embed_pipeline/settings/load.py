@@ -217,6 +217,8 @@ def _model_contradictions(settings: Settings) -> Iterator[Problem]:
             f"EMBED_BUDGET_USD_PER_… limits dollars, but nobody knows what {settings.model} costs; "
             "set EMBEDDING_PRICE_USD_PER_MILLION, or EMBED_BUDGET_TOKENS_PER_… instead.",
         )
+    if problem := settings.type_problem:
+        yield Problem(frozenset({"EMBEDDING_TYPE_FIELD"}), problem)
     known = MODELS.get(settings.model.removeprefix(MOCK_PREFIX))
     here = DEFAULT_MODELS.get(settings.provider) if settings.provider.runs_here else None
     if here and settings.model != here:

@@ -200,11 +200,7 @@ class InMemoryOperations(Operations):
             embedder=self._embedder(),
             render=render_for(shape),
             recipe=recipe_of(shape),
-            prepare=document_splitter(
-                shape.pieces,
-                max_tokens=self._embedder().limits.tokens_per_input,
-                prefix=shape.prefix,
-            ),
+            prepare=document_splitter(shape, max_tokens=self._embedder().limits.tokens_per_input),
         )
         options = DrainOptions(max_jobs=limit, max_time=max_time)
         return await Drain(parts, owner="python-in-memory", options=options, stop=stop).run()
