@@ -29,7 +29,7 @@ from embed_pipeline.cli import (
 )
 from embed_pipeline.cli.base import (
     choose,
-    complaints,
+    complain,
     console,
     each_chosen,
     operator,
@@ -104,9 +104,7 @@ def main() -> None:
     try:
         app(_embedding_first(sys.argv[1:]))
     except EmbedPipelineError as error:
-        from embed_pipeline.settings.secrets import without_secrets
-
-        complaints.print(f"[red]✗[/] {safe(without_secrets(str(error)))}", soft_wrap=True)
+        complain(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
