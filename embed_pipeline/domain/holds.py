@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from embed_pipeline.domain.words import span
+
 SCARCE: Final = 0.2
 """Of a limit. Whoever has more left is not told to anybody: the shared limiter would be written
 twice for every request."""
@@ -105,8 +107,8 @@ class Hold:
 
 def cut_of(asked: timedelta) -> str:
     """In words: how long a pause was asked for, and how long is granted."""
-    wanted = "for ever" if asked == timedelta.max else f"{asked.total_seconds():.0f} s"
-    return f"{wanted}, cut to {LONGEST_HOLD.total_seconds():.0f} s"
+    wanted = "for ever" if asked == timedelta.max else span(asked)
+    return f"{wanted}, cut to {span(LONGEST_HOLD)}"
 
 
 @dataclass(frozen=True, slots=True)

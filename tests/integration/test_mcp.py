@@ -34,7 +34,7 @@ READ_ALL = """
 MATCH (n) WITH n ORDER BY elementId(n) RETURN elementId(n) AS id, labels(n) AS labels,
   properties(n) AS properties, COUNT { (n)--() } AS relations
 """
-CLOCK = re.compile(r"[0-9]+[0-9.]* (s|min|per minute|a minute)\b|since [-0-9]+ [0-9:]+|ETA [0-9:]+")
+CLOCK = re.compile(r"[0-9]+[0-9.]* (s|min|per minute|a minute)\b|since [-0-9]+ [0-9:]+")
 TOOLS = ["search_graph", "explain_entity", "embedding_status"]
 PENDING = "Analytical Engine Society"
 FAILED = "A text that nobody can embed"
