@@ -22,6 +22,7 @@ from embed_pipeline.cli.base import (
     with_database,
 )
 from embed_pipeline.cli.plan import plan_rows
+from embed_pipeline.domain.vector import MOST_DIMENSIONS
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.cutover import Alias, Gate
@@ -43,7 +44,8 @@ def start(
         typer.Option(help="Who makes its vectors; else whoever is known to have the model."),
     ] = None,
     dimensions: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="Length of its vectors; else the model's.")
+        int | None,
+        typer.Option(min=1, max=MOST_DIMENSIONS, help="Length of its vectors; else the model's."),
     ] = None,
     yes: Yes = False,
 ) -> None:

@@ -17,6 +17,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.site import Site, group_in
 from embed_pipeline.domain.cutover import GATES, GRACE, Alias, Gate
 from embed_pipeline.domain.errors import CutoverError
+from embed_pipeline.domain.vector import MOST_DIMENSIONS
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations import cutover
 from embed_pipeline.operations.following import wanted_settings
@@ -47,7 +48,10 @@ class StartConfig(RunConfig):
         "is known to have the model.",
     )
     dimensions: int | None = Field(
-        default=None, ge=1, le=4096, description="Length of its vectors; empty is the model's own."
+        default=None,
+        ge=1,
+        le=MOST_DIMENSIONS,
+        description="Length of its vectors; empty is the model's own.",
     )
     preview: bool = Field(
         default=True, description="Only say how many entities it is. Set to false to start."

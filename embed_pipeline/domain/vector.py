@@ -16,6 +16,8 @@ Vector = NewType("Vector", bytes)
 """Numbers of 32 bits in the byte order of the providers, which is that of every machine for which
 the packages of this project are built; its length is not checked."""
 
+MOST_DIMENSIONS: Final = 4_096
+"""The longest vector that Neo4j can index."""
 BYTES_PER_NUMBER: Final = 4
 NOTHING: Final = Vector(b"")
 """Stands for what a provider sent where a vector should be, and is none."""

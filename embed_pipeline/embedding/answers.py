@@ -16,6 +16,7 @@ import openai
 
 from embed_pipeline.domain.vector import (
     BYTES_PER_NUMBER,
+    MOST_DIMENSIONS,
     NOTHING,
     Vector,
     dimensions_of,
@@ -24,9 +25,6 @@ from embed_pipeline.domain.vector import (
 
 WRITTEN_NUMBER: Final = 32
 """Bytes of a number in JSON, at most: 24 of a double, a comma, and blanks. Base64 needs 5.4."""
-MOST_NUMBERS: Final = 4_096
-"""The longest vector that Neo4j can index. A model of another length than the settings say must
-still be read, to say so."""
 REST_OF_ENTRY: Final = 1_024
 REST_OF_ANSWER: Final = 64 * 1_024
 ERROR_BYTES: Final = 1_024 * 1_024
@@ -80,7 +78,7 @@ class AnswerReader:
     def __init__(self, *, inputs: int, dimensions: int) -> None:
         self._inputs = inputs
         self._dimensions = dimensions
-        self._most_of_entry = WRITTEN_NUMBER * max(dimensions, MOST_NUMBERS) + REST_OF_ENTRY
+        self._most_of_entry = WRITTEN_NUMBER * max(dimensions, MOST_DIMENSIONS) + REST_OF_ENTRY
         self._most = inputs * self._most_of_entry + REST_OF_ANSWER
         self._read = 0
         self._depth = 0
