@@ -214,7 +214,7 @@ class Operations:
 
         queue = await self.checked(for_vectors=True)
         await queue.identity.claim()
-        # What a worker does is nobody's action.
+        # What a worker does is no operator's action.
         queue = wiring.queue_on(self.driver, self.settings)
         stop, owner = stop or asyncio.Event(), wiring.owner_of(f"python-{uuid4()}")
         options = wiring.drain_options(self.settings)

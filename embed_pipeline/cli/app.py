@@ -96,7 +96,7 @@ def _embedding_first(words: list[str]) -> list[str]:
 def main() -> None:
     """Run the command; an expected error is a message and an exit code, never a traceback.
 
-    One that nobody expected is a traceback without secrets: people put it into reports.
+    An unexpected one is a traceback without secrets, fit for bug reports.
     """
     load_libraries_alone()
     # The driver announces each retry; what came of it is said once, by us.

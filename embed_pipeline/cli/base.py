@@ -102,7 +102,7 @@ def with_queue(
 ) -> Result:
     """Run ``work`` with the live queue; ``for_vectors`` checks the index against the model.
 
-    What it changes is recorded as done by whoever typed the command.
+    What it changes is recorded as done by the user of the command line.
     """
     from embed_pipeline.operations.blocking import finish
     from embed_pipeline.operations.following import opened_live
@@ -135,8 +135,8 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise EmbedPipelineError(
-            f"{question} There is nobody to ask: repeat with --yes to do it, or with --preview "
-            "to look only"
+            f"{question} There is no terminal to ask on: repeat with --yes to do it, or "
+            "with --preview to look only"
         )
     typer.confirm(question, abort=True)
 

@@ -41,7 +41,7 @@ def start(
     ] = None,
     provider: Annotated[
         Literal["openai", "local", "local-fast", "mock"] | None,
-        typer.Option(help="Who makes its vectors; else whoever is known to have the model."),
+        typer.Option(help="The provider; else the one that is known to have the model."),
     ] = None,
     dimensions: Annotated[
         int | None,
@@ -147,11 +147,11 @@ def finish(
     grace: Annotated[
         timedelta | None,
         typer.Option(
-            parser=duration, metavar="DURATION", help="Nobody has searched it for so long. [1h]"
+            parser=duration, metavar="DURATION", help="It has not been searched for so long. [1h]"
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Although somebody may still search it.")
+        bool, typer.Option("--force", help="Even if it may still be searched.")
     ] = False,
     keep_index_name: Annotated[
         bool,

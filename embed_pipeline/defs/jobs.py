@@ -198,7 +198,7 @@ def release_leases(
     """Take back everything that a run holds."""
     by = operator_of(context)
     if not is_holder(config.run_id, neo4j.with_queue(lambda queue, _: queue.lookout.holders())):
-        context.log.warning(f"nobody called {config.run_id} holds a job; nothing was taken back")
+        context.log.warning(f"run {config.run_id} holds no job; nothing was taken back")
     if config.count_attempts:
         jobs = neo4j.with_queue(
             lambda queue, _: queue.admin.recover_owner(config.run_id), operator=by

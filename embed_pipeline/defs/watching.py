@@ -31,7 +31,7 @@ def watch_for_jobs(
     """Return as soon as a queue has something to look at, after ``LONGEST`` otherwise.
 
     The first tick does not wait, nor does the preview of a tick in the UI. Neither does one of a
-    deployment on standby: its drain watches by itself, and somebody must see when it is gone.
+    deployment on standby: its drain watches by itself, and this notices when it is gone.
     """
     if context.last_tick_completion_time is None or _stands_by(neo4j):
         return

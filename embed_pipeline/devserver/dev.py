@@ -79,7 +79,7 @@ def run(
 def _start_neo4j(
     server: Neo4jServer, session: DevSession, cleanup: ExitStack, console: Console
 ) -> None:
-    # Noted before it is started: interrupted in between, nobody else would stop it.
+    # Noted before it is started: interrupted in between, nothing else would stop it.
     if not server.status().running:
         session.note(neo4j=True)
     if session.started_neo4j:
@@ -123,7 +123,7 @@ def prepare_database(
             is_wanted = await _say_what_is_live(driver, as_set, speaker, change_model=change_model)
             report, settings = await install_live(driver, as_set, change_model=change_model)
             speaker.say(f"▸ Schema: {len(report.created)} created, {len(report.present)} there")
-            # Nobody wants strangers in a graph of their own, nor a trigger that was not asked for.
+            # No sample in a graph of the user's own, nor a trigger that was not asked for.
             if settings.uses_bundled_server:
                 trigger = await wiring.trigger_on(driver, settings).install()
                 if trigger.is_active:

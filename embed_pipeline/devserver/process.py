@@ -77,7 +77,7 @@ def find(pid_file: Path, *, argument: str) -> int | None:
 
 
 def command_line(pid: int) -> list[str]:
-    """The arguments of a process; empty if it is gone, a zombie or somebody else's."""
+    """The arguments of a process; empty if it is gone, a zombie or another user's."""
     import psutil
 
     try:

@@ -64,7 +64,7 @@ class BatchStatus(StrEnum):
     REFUSED = "refused"
     """The provider wanted none of it; the jobs are given back, no other batch is made yet."""
     ABANDONED = "abandoned"
-    """The provider did not show it, so the jobs are given back; nobody needs it any more."""
+    """The provider did not show it, so the jobs are given back; it is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Batch:
     polled_at: datetime | None = None
     error: str | None = None
     until: datetime | None = None
-    """Until when somebody works on it, or it stands in the way of others."""
+    """Until when a worker holds it."""
 
     @property
     def owner(self) -> str:

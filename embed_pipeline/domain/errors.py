@@ -92,11 +92,11 @@ class DatabaseFault(StrEnum):
     """What a failed call to the database means for whoever made it."""
 
     AWAY = "away"
-    """Nobody answers: the same call may work when the server is back, and may have worked."""
+    """No answer: the same call may work when the server is back, and may have worked."""
     BUSY = "busy"
     """It answered that it cannot do this now: less at a time may work."""
     FINAL = "final"
-    """It will not work before somebody has changed something."""
+    """It fails until something is changed."""
 
 
 class EmbedPipelineError(Exception):

@@ -68,7 +68,7 @@ def why_not(
         Coverage.CURRENT: "its vector is that of this text",
         Coverage.EMPTY_TEXT: "there is nothing in its text to embed, so it has no vector",
         Coverage.MISSING: "it has no vector yet",
-        Coverage.FOREIGN: "its vector was written by somebody else",
+        Coverage.FOREIGN: "its vector was written by another program",
         Coverage.WRONG_MODEL: f"its vector is of {reading.model}, which is not the model now",
         Coverage.UNEMBEDDABLE: reading.unfit.words if reading.unfit else "no job can mean it",
         Coverage.STALE: "its text has changed since it was embedded",
@@ -82,7 +82,7 @@ def why_not(
         elif reading.is_wanted_anew and reading.vector_hash == text_hash:
             said = "another vector was asked for while this one was being made"
         elif reading.lacks_pieces and reading.vector_hash == text_hash:
-            said = "somebody has deleted the pieces of its text"
+            said = "the pieces of its text have been deleted"
     if coverage in (Coverage.CURRENT, Coverage.EMPTY_TEXT, Coverage.UNEMBEDDABLE):
         return said
     return f"{said}; {_becomes(job, stopped)}"

@@ -1,4 +1,4 @@
-"""Who goes first: urgent jobs, but nobody waits for ever.
+"""Which jobs go first: urgent ones, without starving the others.
 
 Three rules, each counted on the queue node and so shared by all workers:
 

@@ -75,7 +75,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nobody gets a request granted before ``until``."""
+    """No request is granted before ``until``."""
 
     since: datetime
     until: datetime
@@ -92,7 +92,7 @@ class Hold:
     def __str__(self) -> str:
         end = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
         if self.origin is None:
-            return f"the provider is not asked before {end}; nobody noted why{self._cut}"
+            return f"the provider is not asked before {end}; the reason was not noted{self._cut}"
         origin = self.origin
         said = f': "{origin.said}"' if origin.said else ""
         by = f"told {origin.owner} of queue {origin.queue} to wait"

@@ -41,7 +41,7 @@ class EntityReading:
     is_cut: bool = False
     """Only the beginning of its text was read."""
     lacks_pieces: bool = False
-    """Pieces of its text are to be nodes, and there are none: somebody has deleted them."""
+    """Pieces of its text are to be nodes, and there are none: they have been deleted."""
 
     @property
     def model(self) -> str | None:

@@ -181,7 +181,7 @@ class Existing:
     text_hash: str | None
     is_cancelled_by_operator: bool
     is_put_off: bool = False
-    """It waits because nobody was in a hurry; see ``NewJob``."""
+    """It waits because it was not urgent; see ``NewJob``."""
 
 
 def on_enqueue(existing: Existing, wish: NewJob) -> EnqueueOutcome:

@@ -13,7 +13,7 @@ class Outlook:
     left: int | None = None
     wait: float = 0.0
     closed: str | None = None
-    """Why nobody gets a job."""
+    """Why no jobs are given out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def progress_line(progress: Progress, *, waited: float) -> str:
 def time_left(left: int, per_minute: float, *, hold: timedelta = timedelta(0)) -> timedelta | None:
     """When ``left`` jobs are done at the measured pace, after a pause of the provider.
 
-    None where nothing is left, or nothing was completed lately: then nobody knows.
+    None where nothing is left, or nothing was completed lately, so that the pace is unknown.
     """
     if left <= 0 or per_minute <= 0:
         return None

@@ -13,7 +13,7 @@ from embed_pipeline.domain.embedding import RequestLimits
 
 Encoding = Literal["base64", "float"]
 OWN_SERVER: Final = "a server of your own"
-"""Instead of a list: nobody charges for a token."""
+"""Instead of a list: tokens are free."""
 OLLAMA_PORT: Final = 11_434
 """The only port that tells a server: the others are everybody's."""
 

@@ -49,7 +49,7 @@ class EntityFate(StrEnum):
     LONG = "long"
     """Its text is longer than was asked for; only its size was read."""
     FENCED = "fenced"
-    """The lease is no longer current, so nobody looked."""
+    """The lease is no longer current; the entity was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class CompletionOutcome(StrEnum):
 
     COMPLETED = "completed"
     FENCED = "fenced"
-    """Somebody else holds or ended the job; nothing was written."""
+    """Another worker holds or ended the job; nothing was written."""
     SUPERSEDED = "superseded"
     """A newer version exists; the job is cancelled."""
     GONE = "gone"

@@ -56,7 +56,7 @@ def nearest_sentence(
 def sentence_by_words(question: str, sentences: Sequence[str]) -> str | None:
     """The sentence that shares most words with the question; the first if none shares any.
 
-    Where a vector costs money, nobody pays for how a hit is shown.
+    Where a vector costs money, the display of a hit costs none.
     """
     asked = set(_WORD.findall(question.casefold()))
     return max(

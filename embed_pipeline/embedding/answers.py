@@ -3,7 +3,7 @@
 An answer is ``{"data": [{"index": 0, "embedding": …}, …], "usage": …}``. Read as a whole it costs a
 multiple of its size: the body, its text, the strings or floats in it, and then the vectors. Here
 each entry of ``data`` becomes a vector as soon as it has arrived, and is forgotten; the rest of the
-answer is small. Whoever sends without end is cut off.
+answer is small. One without an end is cut off.
 """
 
 import json
@@ -132,7 +132,7 @@ class AnswerReader:
         """The vectors in the order of the texts, and the tokens that the provider charges for.
 
         Raises:
-            ValueError: nobody could say which vector is whose.
+            ValueError: it is unclear which vector belongs to which text.
         """
         whole = json.loads(self._rest)
         if not isinstance(whole, dict):
@@ -183,7 +183,7 @@ class AnswerReader:
             raise ValueError("there are more vectors than texts")
         vector = _vector(entry["embedding"])
         if vector and dimensions_of(vector) != self._dimensions:
-            # Nobody uses it; the first one is kept to tell its length.
+            # Not used; the first one is kept to tell its length.
             self._unfit = vector = self._unfit or vector
         self._found[index] = vector
 

@@ -1,4 +1,4 @@
-"""A provider that somebody else wrote: a class that a setting names."""
+"""A provider written by the user: a class that a setting names."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class PythonProvider(ABC):
 
         Raises:
             PermanentError: a text is refused; it is looked for, and fails alone.
-            RateLimitedError: too many requests; nobody loses an attempt.
+            RateLimitedError: too many requests; no job loses an attempt.
             CriticalError: nothing will work until a person acts; the queue stops.
             TransientError: the same may work later; so is every other exception understood.
         """

@@ -173,7 +173,7 @@ def _plan(settings: Settings, packing: Packing, entities: int, kinds: Mapping[st
     if time is not None:
         pace = f"{limits.requests} requests in {exactly(limits.interval)}"
         tokens = "" if limits.tokens is None else f" and {limits.tokens} tokens"
-        assumptions.append(f"nobody else uses the limit of {pace}{tokens}")
+        assumptions.append(f"nothing else uses the limit of {pace}{tokens}")
     return Plan(
         model=settings.model,
         entities=entities,

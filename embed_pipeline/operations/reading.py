@@ -1,4 +1,4 @@
-"""Reads everything about the queue at once: for metrics, for checks, and for whoever looks."""
+"""Reads everything about the queue at once: for metrics, checks, status and reports."""
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta

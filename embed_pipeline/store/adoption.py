@@ -92,5 +92,5 @@ class Neo4jAdoption:
         try:
             return await write_once(self.database, self.config.queue, token, work)
         except ConstraintError:
-            # Somebody has made a job with the key of a stray a moment ago: now it is seen.
+            # A job with the key of a stray was made a moment ago: now it is seen.
             return await write_once(self.database, self.config.queue, token, work)

@@ -212,7 +212,7 @@ def _explain_answer(error: neo4j_errors.Neo4jError, code: str, where: str) -> Em
     if code.startswith(ENDED_BY_SERVER) or "MemoryPoolOutOfMemory" in code:
         return UnreachableError(
             f"Neo4j at {where} ended the transaction before it was done ({kind}); it is "
-            "overloaded, or somebody holds a lock for long: try again, and look at its load"
+            "overloaded, or a lock is held for long: try again, and look at its load"
         )
     if error.is_retryable():
         return UnreachableError(

@@ -57,7 +57,7 @@ def enqueueing(
             missing, outcomes, max_attempts=attempts, token=token, now=now
         )
         if strays:
-            # Made by somebody else under this very key: it becomes a job of ours first.
+            # Made by another program under this very key: it is adopted first.
             foreign += (yield from adopting(config, strays, token=new_token(), now=now)).count
             continue
         held, then = yield from locking(found, token=token, now=now)

@@ -86,7 +86,7 @@ class Collector:
                 async with self._all.turn(batch.id):
                     is_kept = await self._tend(batch, now, tended, collects=collects)
             except TurnLostError:
-                logger.info("batch=%s somebody else goes on", batch.id)
+                logger.info("batch=%s another worker goes on", batch.id)
             except AnswerCutError as error:
                 tended.lines.append(f"{error}; it is read again, and nothing is paid again")
             finally:
@@ -95,7 +95,7 @@ class Collector:
         return tended
 
     async def _tend(self, batch: Batch, now: datetime, tended: Tended, *, collects: bool) -> bool:
-        """Continue from the state of a batch; False if nobody else should continue at once."""
+        """Continue from the state of a batch; False if no other worker should continue at once."""
         match batch.status:
             case BatchStatus.REFUSED:
                 await self._batches.drop(batch.id, holder=self._all.holder)
@@ -167,7 +167,7 @@ class Collector:
             await self._batches.hold(batch.id, now + WHILE_MADE)
             await self._write(batch.id, missed_at=now)
         elif now - batch.missed_at >= LOOK_AGAIN:
-            # First: whoever slept just before asking for it now asks in vain.
+            # First: a worker that slept just before asking for it now asks in vain.
             await self._delete_files(batch)
             await self._give_back(batch)
             await self._write(batch.id, status=BatchStatus.ABANDONED.value, polled_at=now)
@@ -177,7 +177,7 @@ class Collector:
         return True
 
     async def _look_for_stray(self, batch: Batch, now: datetime, tended: Tended) -> None:
-        """Cancel what was made after its jobs were given back: nobody would collect it."""
+        """Cancel what was made after its jobs were given back: it would never be collected."""
         shown = await self._provider.find(self._all.metadata(batch.id))
         if shown is None:
             if now - (batch.missed_at or now) >= LONGEST_BATCH:
@@ -271,7 +271,7 @@ class Collector:
 
     async def _write(self, id_: str, **properties: object) -> None:
         if not await self._batches.write(id_, holder=self._all.holder, **properties):
-            raise TurnLostError(f"batch {id_} was taken by somebody else")
+            raise TurnLostError(f"batch {id_} was taken by another worker")
 
 
 def _judged(answer: BatchAnswer, dimensions: int) -> Vector | EmbeddingError:

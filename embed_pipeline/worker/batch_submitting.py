@@ -144,7 +144,7 @@ class Submitter:
             tokens=done.tokens,
         )
         self._all.passed(Step.CREATING)
-        # Before the provider is asked: it may have the batch although nobody hears of it.
+        # Before the provider is asked: it may have the batch although its answer is lost.
         await self._batches.hold(id_, await self._batches.now() + LONGEST_BATCH)
         await self._write(id_)
         self._all.passed(Step.HELD)
@@ -168,7 +168,7 @@ class Submitter:
 
     async def _write(self, id_: str, **properties: Any) -> None:
         if not await self._batches.write(id_, holder=self._all.holder, **properties):
-            raise TurnLostError(f"batch {id_} was taken by somebody else")
+            raise TurnLostError(f"batch {id_} was taken by another worker")
 
     async def _cancel_unless_adopted(self, id_: str, provider_id: str) -> None:
         """After a sleep of minutes: others have found the batch, or have given its jobs back."""

@@ -163,7 +163,7 @@ def judge_answer(
     Its client checks none of it, and the vector index leaves bad vectors out without a word.
 
     Raises:
-        TransientError: there are more or fewer vectors than texts; nobody knows which is whose.
+        TransientError: there are more or fewer vectors than texts, so they cannot be matched.
         CriticalError: all vectors are of another length; the model is not the one of the index.
     """
     if len(vectors) != expected:

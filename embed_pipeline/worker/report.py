@@ -99,7 +99,7 @@ class DrainReport:
     """As this drain has left it, if it met a fault that stops everybody."""
     kinds: dict[tuple[ErrorCategory, str], ErrorKind] = field(default_factory=dict)
     failed_ids: list[str] = field(default_factory=list)
-    """The first jobs that have failed for good; whoever needs more asks the queue."""
+    """The first jobs that have failed for good; the queue has the rest."""
 
     def note_failed(self, job_id: str) -> None:
         """Record a job that has failed for good."""
@@ -152,7 +152,7 @@ class DrainReport:
 
     @property
     def fault(self) -> str | None:
-        """Why somebody must look after this drain, in a sentence; None if nobody must."""
+        """Why this drain needs attention, in a sentence; None if it does not."""
         if self.ending in FAULTS:
             reason = f" ({self.reason})" if self.reason else ""
             return f"The drain gave up, {self.ending}{reason}; its jobs are given back"

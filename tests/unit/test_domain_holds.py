@@ -57,8 +57,8 @@ def test_no_error_grants_more_than_is_allowed_whoever_raises_it(asked: timedelta
             timedelta.max,
             None,
             (
-                "the provider is not asked before 2030-01-01 12:15:00 UTC; nobody noted why "
-                "(it wanted for ever, cut to 15 min)"
+                "the provider is not asked before 2030-01-01 12:15:00 UTC; the reason was not "
+                "noted (it wanted for ever, cut to 15 min)"
             ),
         ),
     ],

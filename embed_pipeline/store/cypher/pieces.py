@@ -84,7 +84,7 @@ UNWIND $jobs AS job
 MATCH (piece:EmbedPieceStaged {job: job}) USING INDEX piece:EmbedPieceStaged(job)
 DETACH DELETE piece
 """
-"""What workers before have staged for locked jobs, and nobody has taken."""
+"""What former workers have staged for locked jobs, and no completion has taken."""
 
 PLACE_PIECES: Final[LiteralString] = """
 CYPHER replan=skip

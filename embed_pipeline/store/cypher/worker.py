@@ -233,14 +233,14 @@ RETURN job.id AS id, elementId(job) AS element,
   coalesce(job.status = 'processing', false) AS is_leased
 ORDER BY job.lock_until LIMIT $limit
 """
-"""Candidates for recovery, oldest first; whoever acts on them must lock and look again."""
+"""Candidates for recovery, oldest first; lock and read again before acting on one."""
 
 PICK_OWNED: Final[LiteralString] = """
 MATCH (job:EmbedProcessing)
 WHERE job.lock_owner = $owner OR job.lock_owner STARTS WITH $owner + '/'
 RETURN job.id AS id LIMIT $limit
 """
-"""Jobs of an owner or of all owners of a run; whoever acts on them must lock and look again.
+"""Jobs of an owner or of all owners of a run; lock and read again before acting on one.
 
 Looks at all leased jobs: rare, and cheaper than an index that every lease and completion writes.
 """

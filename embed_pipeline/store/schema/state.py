@@ -18,7 +18,7 @@ class VectorIndex:
     similarity: str
     state: str
     filters: tuple[str, ...] = ()
-    """Further properties that somebody has put into it, by which it filters itself."""
+    """Further properties in the index, by which it filters itself."""
 
     def misfit(self, dimensions: int) -> str | None:
         """Why vectors of this length would not be found through the index, or ``None``."""
