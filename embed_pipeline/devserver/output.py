@@ -14,7 +14,7 @@ FLUSH_SECONDS: Final = 2.0
 
 
 class Outlet:
-    """A text stream that goes quiet, instead of raising, once nobody can read it.
+    """A text stream that goes quiet, instead of raising, once its reader is gone.
 
     ``rich`` ends the program when a pipe is broken, and a terminal that was closed raises an
     ``OSError`` of its own. Both came just when everything had to be stopped.

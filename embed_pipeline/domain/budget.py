@@ -2,7 +2,7 @@
 
 Days and months are those of the database's clock, in UTC. What a request will cost is added when
 it is granted, and put right when the provider has said what it charges. What an answer that got
-lost has cost nobody knows, so it stays counted.
+lost has cost is unknown, so it stays counted.
 """
 
 from collections.abc import Iterator

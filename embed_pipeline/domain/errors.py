@@ -89,7 +89,7 @@ class ErrorCategory(StrEnum):
 
 
 class DatabaseFault(StrEnum):
-    """What a failed call to the database means for whoever made it."""
+    """What a failed call to the database means for its caller."""
 
     AWAY = "away"
     """No answer: the same call may work when the server is back, and may have worked."""
@@ -153,7 +153,7 @@ class InvalidJobError(QueueError):
 
 
 class CostError(QueueError):
-    """More would be spent than EMBED_CONFIRM_USD, and nobody has said that it is meant."""
+    """More would be spent than EMBED_CONFIRM_USD, without a confirmation."""
 
 
 class JobNotFoundError(QueueError):

@@ -51,7 +51,7 @@ def group_of(suspects: Sequence[tuple[str, bool]], limit: int) -> list[str]:
     ever.
 
     Args:
-        suspects: id, and whether the next attempt is the last one; whoever waits longest is first.
+        suspects: id, and whether the next attempt is the last one; the longest waiting first.
         limit: at most so many.
     """
     if not suspects:

@@ -145,7 +145,7 @@ def after_expiry(
     allows only one attempt gets no second one.
 
     ``is_moved``: a newer text was asked for under the lease. That one has not been tried yet.
-    ``is_batch``: the provider has not answered in time; no worker died, and nobody is to blame.
+    ``is_batch``: the provider has not answered in time; no worker died, and no job is to blame.
     """
     if is_batch:
         return GiveBack()

@@ -1,7 +1,7 @@
 """The pieces of a text as nodes of their own, so that a search finds the passage.
 
 An entity whose embedding wants it has one for each piece of its text, also where there is only one:
-whoever searches the pieces finds every entity. The entity keeps the mean of their vectors.
+a search of the pieces finds every entity. The entity keeps the mean of their vectors.
 """
 
 import re

@@ -117,7 +117,7 @@ class LimiterState:
 def hold(window: Window, *, pause_ms: int, now_ms: int, origin: Origin | None = None) -> Window:
     """Grant nothing for this long; a longer pause decided before stays.
 
-    Invariant: no pause is longer than ``clamped`` grants, whoever asks.
+    Invariant: no pause is longer than ``clamped`` grants.
     """
     granted_ms = _ms(clamped(_duration(pause_ms)))
     if window.not_before_ms >= now_ms + granted_ms:

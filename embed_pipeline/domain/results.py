@@ -35,7 +35,7 @@ class Beat:
     cancelled: tuple[Lease, ...] = ()
     lost: tuple[Lease, ...] = ()
     settled: Mapping[Lease, str] = field(default_factory=dict)
-    """Ended by a call under the lease itself, and how: nobody has taken them away."""
+    """Ended by a call under the lease itself, and how: they were not taken away."""
     lock_until: datetime | None = None
 
 
@@ -189,7 +189,7 @@ class Hit:
     type: str | None
     score: float
     text: str
-    """What the entity's vector was made of, if nobody has changed it since; a long one is cut."""
+    """What the entity's vector was made of, if unchanged since; a long one is cut."""
     sentence: str | None = None
     """The part of the text that is nearest to the question."""
     passage: str | None = None

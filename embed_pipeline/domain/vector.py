@@ -79,7 +79,7 @@ def can_be_found(vector: Vector) -> bool:
 def print_of(vector: Vector) -> int:
     """The print stored beside a vector: 64 bits over ``SAMPLED`` of its numbers.
 
-    Tells whether somebody else has written another vector since; those of two programs or models
+    Tells whether another vector was written since; those of two programs or models
     differ in every number. Measured for a page of 500 with 1,536 dimensions: a sample costs the
     scan no more than ``size()`` (61 and 68 ms: Neo4j reads an array as a whole anyway), a sum over
     all numbers 80 ms, and sending all numbers to be hashed here 2,463 ms.

@@ -28,7 +28,7 @@ from embed_pipeline.embedding.client import open_client, sends_dimensions
 ENDPOINT: Final = "/v1/embeddings"
 WINDOW: Final = "24h"
 TIMEOUT: Final = timedelta(minutes=10)
-"""For a file of 150 MB; the turn of whoever sends it is renewed meanwhile."""
+"""For a file of 150 MB; the turn of its sender is renewed meanwhile."""
 FILES_LAST: Final = int(timedelta(days=7).total_seconds())
 """What a crash leaves at the provider is gone after that."""
 LISTED: Final = 100

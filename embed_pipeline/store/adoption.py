@@ -37,7 +37,7 @@ class Neo4jAdoption:
     config: QueueConfig
 
     async def strays(self) -> int:
-        """Adopt nodes without a label of ours, and leases that somebody else has ended.
+        """Adopt nodes without a label of ours, and leases that another program has ended.
 
         Costs a look at the counts and two seeks where there are none.
         """

@@ -116,7 +116,7 @@ async def connected(
     """
     async with opener(connection) as driver:
         try:
-            # Else the first transaction would be retried for seconds against nobody.
+            # Else the first transaction would be retried for seconds without a server.
             await driver.verify_connectivity()
             yield driver
         except _EXPLAINED as error:

@@ -132,7 +132,7 @@ def _ensure(
 ) -> Steps[tuple[dict[str, NewJob], list[str]]]:
     """Record the outcome of each wish.
 
-    Returns those whose jobs are worth a lock, by job id, and the nodes that nobody has adopted yet.
+    Returns those whose jobs are worth a lock, by job id, and the nodes that are not adopted yet.
     """
     rows = [_row(index, wish) for index, wish in enumerate(wishes)]
     records = yield from ask(

@@ -2,7 +2,7 @@
 
 The truth of a job is its ``status``. Everything else is put right around it: a node in the shape of
 the requirements has no fence and no lane, Memento's worker writes versions as text and categories
-in small letters, and whoever edits by hand forgets the rest.
+in small letters, and edits by hand forget the rest.
 """
 
 import re
@@ -49,7 +49,7 @@ def adopted(
 ) -> tuple[JobStatus, dict[str, Any]]:
     """The status of a foreign job, and all properties that it lacks.
 
-    ``was_leased``: it still has the label of a lease, so somebody has taken the lease away.
+    ``was_leased``: it still has the label of a lease, so the lease was taken away.
     """
     status, problem = _status_of(job)
     most = max(1, whole(job.get("max_attempts")) or config.max_attempts)

@@ -1,7 +1,7 @@
 """From waiting jobs to a batch at the provider.
 
-Every step is written down before the next one, in the order of ``Step``: whoever finds a batch that
-nobody works on knows whether the provider may have it.
+Every step is written down before the next one, in the order of ``Step``: a worker that finds an
+abandoned batch knows whether the provider may have it.
 """
 
 import asyncio

@@ -36,7 +36,7 @@ WHERE lastRead IS NOT NULL
   AND (name = $index OR type = 'VECTOR' AND $pieces IN labelsOrTypes)
 RETURN name, lastRead.epochMillis AS at ORDER BY at DESC LIMIT 1
 """
-"""When somebody last searched an index, or that of the pieces; the server counts some seconds
+"""When an index, or that of the pieces, was last searched; the server counts some seconds
 behind."""
 
 READ_NOW: Final[LiteralString] = """

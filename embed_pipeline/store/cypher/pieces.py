@@ -49,7 +49,7 @@ SET piece += row.properties, piece.job = row.job
 WITH piece, row
 CALL db.create.setNodeVectorProperty(piece, 'embedding', row.vector)
 """
-"""Write pieces that nobody can find yet, for a job that this transaction has locked.
+"""Write pieces that no search finds yet, for a job that this transaction has locked.
 
 Invariant: no index has the label, and nothing leads from them to the entity. May be repeated.
 """
