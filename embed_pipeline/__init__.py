@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.pieces import Pieces
     from embed_pipeline.domain.relations import Relations
-    from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
+    from embed_pipeline.domain.results import BulkReport, Cleanup, Hit, RecoveredJob
     from embed_pipeline.embedding.own import PythonProvider
     from embed_pipeline.settings.embeddings import chosen_embedding, load_embeddings
     from embed_pipeline.settings.load import load_settings
@@ -85,6 +85,7 @@ _HOMES = {
     "domain.relations": ("Relations",),
     "domain.results": (
         "BulkReport",
+        "Cleanup",
         "Hit",
         "RecoveredJob",
     ),
@@ -99,6 +100,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "AsyncQueue",
     "BulkReport",
+    "Cleanup",
     "ConfigurationError",
     "CostError",
     "CredentialsError",

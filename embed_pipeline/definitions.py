@@ -12,10 +12,8 @@ load_libraries_alone()
 from embed_pipeline.defs.build import build_location
 from embed_pipeline.logs import log_to_stderr
 from embed_pipeline.settings.embeddings import load_embeddings, log_all_warnings
-from embed_pipeline.tracing import export_spans
 
 log_to_stderr()
-export_spans()
 embeddings = load_embeddings()
 log_all_warnings(embeddings)
 defs = build_location(*embeddings)

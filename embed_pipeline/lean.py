@@ -1,4 +1,4 @@
-"""Lets libraries load without what they take where it is and nobody here uses.
+"""Load libraries without the heavy parts that this project does not use.
 
 The driver of Neo4j would pack arrays of numpy and pandas: loading those was more than half of what
 it costs a new process. The client of OpenAI loads aiohttp, which it can use instead of its own, and
@@ -26,7 +26,7 @@ UNUSED: Final = {
 }
 """What is not to be loaded by whom."""
 TYPES: Final = "openai.types"
-"""Packages whose modules are loaded when somebody asks for one."""
+"""Packages whose modules are loaded on first use."""
 
 
 def load_libraries_alone() -> None:

@@ -2,16 +2,37 @@
 
 import json
 import os
+import shlex
+import shutil
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+PROGRAM: Final = "embed-pipeline"
 STATE_FOLDER: Final = ".embed_pipeline"
 """Everything that is written while the project runs; one folder, ignored by git."""
 ENV_FILE: Final = ".env"
 PRIVATE_UMASK: Final = 0o077
 """Folders become 0700 and files 0600: logs and events of Dagster name entities and quote errors."""
+
+
+def program() -> str:
+    """The command to paste for this program, as it was called; its name where PATH has it."""
+    typed = sys.argv[0]
+    if Path(typed).name != PROGRAM:
+        typed = str(Path(sys.executable).parent / PROGRAM)
+    elif typed == PROGRAM or _is_on_the_path(Path(typed)):
+        return PROGRAM
+    here = Path.cwd()
+    path = Path(typed)
+    return shlex.quote(str(path.relative_to(here)) if path.is_relative_to(here) else typed)
+
+
+def _is_on_the_path(program: Path) -> bool:
+    found = shutil.which(PROGRAM)
+    return found is not None and program.exists() and program.samefile(found)
 
 
 def project_dir() -> Path:

@@ -1,4 +1,4 @@
-"""The queue's figures for Prometheus, read when somebody asks."""
+"""The queue's figures for Prometheus, read on each scrape."""
 
 import logging
 import threading
@@ -53,7 +53,7 @@ GAUGES: Final = {
         "batch_expires_seconds",
         "Until the first batch expires; 0 without one.",
     ),
-    "is_paused": ("paused", "1 while somebody has paused the queue."),
+    "is_paused": ("paused", "1 while the queue is paused."),
     "is_breaker_open": ("breaker_open", "1 while the queue is closed by a fault that hits all."),
 }
 """The names and the meaning of what goes up and down."""
@@ -132,7 +132,7 @@ def _of_queue(metrics: QueueMetrics, figures: Figures) -> Iterator[Metric]:
     meaning = f"Jobs that ended per second, over the last {window:g} seconds."
     yield _labelled("ended_jobs_per_second", meaning, "status", rates)
     if metrics.last_recovery is not None:
-        meaning = "When somebody last looked for expired leases."
+        meaning = "When expired leases were last looked for."
         yield _gauge("last_recovery_timestamp_seconds", meaning, metrics.last_recovery.timestamp())
     for name, meaning in COUNTERS.items():
         yield CounterMetricFamily(PREFIX + name, meaning, value=figures[f"{name}_total"])

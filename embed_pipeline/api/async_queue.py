@@ -116,15 +116,23 @@ class AsyncQueue(Operations):
                 ``accept_cost`` is false; nothing was enqueued.
             QueueError: there is no entity with one of the keys; nothing was enqueued.
             ModelMismatchError: the queue belongs to another model.
+            ConfigurationError: ``tx`` is one of a sync driver; nothing was enqueued.
         """
         if tx is None:
             return await super().enqueue_many(
                 entities, priority=priority, force=force, accept_cost=accept_cost
             )
+        from neo4j import ManagedTransaction, Transaction as SyncTransaction
+
         from embed_pipeline.store.database import QueueTransaction, Transaction
         from embed_pipeline.store.enqueue import enqueueing_entities
         from embed_pipeline.store.steps import run
 
+        if isinstance(tx, SyncTransaction | ManagedTransaction):
+            raise ConfigurationError(
+                f"AsyncQueue needs a transaction of an AsyncDriver, this is a {type(tx).__name__}; "
+                "a Queue takes it. Nothing was enqueued"
+            )
         config = self.store.config
         steps = enqueueing_entities(
             config, list(entities), model=self.settings.model, priority=priority, force=force

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.ports import JobStore
-    from embed_pipeline.domain.results import Beat, BulkReport, Hit, RecoveredJob
+    from embed_pipeline.domain.results import Beat, BulkReport, Cleanup, Hit, RecoveredJob
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.queue import Queue as Store
     from embed_pipeline.store.schema.state import InstallReport
@@ -164,6 +164,12 @@ class Operations:
         await scan.go_on(dry_run=dry_run)
         return scan.report
 
+    async def cleanup(self, *, dry_run: bool = False) -> Cleanup:
+        """Delete ended jobs and entries of the audit past EMBED_JOB_RETENTION_DAYS."""
+        from embed_pipeline.operations.cleanup import clean_up
+
+        return await clean_up(await self.checked(), self.settings, dry_run=dry_run)
+
     async def explain(self, entity: str) -> Explanation:
         """Why an entity is found, or is not: its text, its vector, its jobs, the price of a change.
 
@@ -208,7 +214,7 @@ class Operations:
 
         queue = await self.checked(for_vectors=True)
         await queue.identity.claim()
-        # What a worker does is nobody's action.
+        # What a worker does is no operator's action.
         queue = wiring.queue_on(self.driver, self.settings)
         stop, owner = stop or asyncio.Event(), wiring.owner_of(f"python-{uuid4()}")
         options = wiring.drain_options(self.settings)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from embed_pipeline.api.operations import ACTOR, LATELY, Operations
 from embed_pipeline.domain.errors import ConfigurationError
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from embed_pipeline.domain.lifecycle import EnqueueOutcome
     from embed_pipeline.domain.metrics import QueueMetrics
     from embed_pipeline.domain.ports import JobStore
-    from embed_pipeline.domain.results import BulkReport, Hit, RecoveredJob
+    from embed_pipeline.domain.results import BulkReport, Cleanup, Hit, RecoveredJob
     from embed_pipeline.settings import Settings
     from embed_pipeline.store.schema.state import InstallReport
     from embed_pipeline.worker.report import DrainReport
+
+STOP_IS_SEEN_EVERY: Final = 0.1
+"""Seconds."""
 
 
 class Queue:
@@ -129,9 +134,16 @@ class Queue:
                 entities, priority=priority, force=force, accept_cost=accept_cost
             )
             return finish(own)
+        from neo4j import AsyncManagedTransaction, AsyncTransaction
+
         from embed_pipeline.store.enqueue import enqueueing_entities
         from embed_pipeline.store.steps import SyncTransaction, run_sync
 
+        if isinstance(tx, AsyncTransaction | AsyncManagedTransaction):
+            raise ConfigurationError(
+                f"Queue needs a transaction of a Driver, this is an {type(tx).__name__}; "
+                "an AsyncQueue takes it. Nothing was enqueued"
+            )
         config, model = self._all.store.config, self._all.settings.model
         steps = enqueueing_entities(
             config, list(entities), model=model, priority=priority, force=force
@@ -180,6 +192,10 @@ class Queue:
         """See ``AsyncQueue.scan``."""
         return finish(self._all.scan(dry_run=dry_run))
 
+    def cleanup(self, *, dry_run: bool = False) -> Cleanup:
+        """See ``AsyncQueue.cleanup``."""
+        return finish(self._all.cleanup(dry_run=dry_run))
+
     def explain(self, entity: str) -> Explanation:
         """See ``AsyncQueue.explain``."""
         return finish(self._all.explain(entity))
@@ -197,10 +213,38 @@ class Queue:
         return finish(self._all.search(text, limit=limit))
 
     def process_jobs(
-        self, limit: int | None = None, *, max_time: timedelta | None = None
+        self,
+        limit: int | None = None,
+        *,
+        max_time: timedelta | None = None,
+        stop: threading.Event | None = None,
     ) -> DrainReport:
-        """See ``AsyncQueue.process_jobs``; Ctrl-C ends it in an orderly way."""
-        return finish(self._all.process_jobs(limit, max_time=max_time))
+        """See ``AsyncQueue.process_jobs``; Ctrl-C, or setting ``stop``, ends it in an orderly way.
+
+        A signal handler or another thread may set ``stop``.
+        """
+        if stop is None:
+            return finish(self._all.process_jobs(limit, max_time=max_time))
+        return finish(self._process_until(stop, limit, max_time))
+
+    async def _process_until(
+        self, stop: threading.Event, limit: int | None, max_time: timedelta | None
+    ) -> DrainReport:
+        told = asyncio.Event()
+
+        async def listen() -> None:
+            while not stop.is_set():  # noqa: ASYNC110 - set by a signal handler or a thread
+                await asyncio.sleep(STOP_IS_SEEN_EVERY)
+            told.set()
+
+        if stop.is_set():
+            told.set()
+
+        listening = asyncio.create_task(listen())
+        try:
+            return await self._all.process_jobs(limit, max_time=max_time, stop=told)
+        finally:
+            listening.cancel()
 
     def close(self) -> None:
         """Close the driver, if it is the queue's own."""

@@ -29,7 +29,7 @@ from embed_pipeline.cli import (
 )
 from embed_pipeline.cli.base import (
     choose,
-    complaints,
+    complain,
     console,
     each_chosen,
     operator,
@@ -96,7 +96,7 @@ def _embedding_first(words: list[str]) -> list[str]:
 def main() -> None:
     """Run the command; an expected error is a message and an exit code, never a traceback.
 
-    One that nobody expected is a traceback without secrets: people put it into reports.
+    An unexpected one is a traceback without secrets, fit for bug reports.
     """
     load_libraries_alone()
     # The driver announces each retry; what came of it is said once, by us.
@@ -104,9 +104,7 @@ def main() -> None:
     try:
         app(_embedding_first(sys.argv[1:]))
     except EmbedPipelineError as error:
-        from embed_pipeline.settings.secrets import without_secrets
-
-        complaints.print(f"[red]✗[/] {safe(without_secrets(str(error)))}", soft_wrap=True)
+        complain(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

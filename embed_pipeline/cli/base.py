@@ -36,6 +36,7 @@ Result = TypeVar("Result")
 PIPE_WIDTH: Final = 1_000
 """A pipe has no width; a table that was cut at 80 would lose ids."""
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+COMMAND: Final = re.compile(r"(?<![\w./-])embed-pipeline(?= [a-z-])")
 LONGEST_DURATION: Final = timedelta(days=36_500)
 
 console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
@@ -101,7 +102,7 @@ def with_queue(
 ) -> Result:
     """Run ``work`` with the live queue; ``for_vectors`` checks the index against the model.
 
-    What it changes is recorded as done by whoever typed the command.
+    What it changes is recorded as done by the user of the command line.
     """
     from embed_pipeline.operations.blocking import finish
     from embed_pipeline.operations.following import opened_live
@@ -120,7 +121,7 @@ def warn_about(settings: Settings) -> None:
     from embed_pipeline.settings import warnings
 
     for text in warnings(settings):
-        complaints.print(f"[bold yellow]! {safe(text)}[/]", soft_wrap=True)
+        complaints.print(f"[bold yellow]! {safe(pasteable(text))}[/]", soft_wrap=True)
 
 
 def is_screen() -> bool:
@@ -134,8 +135,8 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise EmbedPipelineError(
-            f"{question} There is nobody to ask: repeat with --yes to do it, or with --preview "
-            "to look only"
+            f"{question} There is no terminal to ask on: repeat with --yes to do it, or "
+            "with --preview to look only"
         )
     typer.confirm(question, abort=True)
 
@@ -165,6 +166,22 @@ def duration(text: str) -> timedelta:
 def at(moment: datetime | None) -> str:
     """Format a time of the server."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else ""
+
+
+def pasteable(message: str) -> str:
+    """The same, with commands called as this program was."""
+    from embed_pipeline.paths import program
+
+    name = program()
+    return COMMAND.sub(lambda _: name, message)
+
+
+def complain(error: Exception) -> None:
+    """Print an error, without secrets, and with commands that can be pasted."""
+    from embed_pipeline.settings.secrets import without_secrets
+
+    said = safe(pasteable(without_secrets(str(error))))
+    complaints.print(f"[red]✗[/] {said}", soft_wrap=True)
 
 
 def safe(text: object) -> str:

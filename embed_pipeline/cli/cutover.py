@@ -22,6 +22,7 @@ from embed_pipeline.cli.base import (
     with_database,
 )
 from embed_pipeline.cli.plan import plan_rows
+from embed_pipeline.domain.vector import MOST_DIMENSIONS
 
 if TYPE_CHECKING:
     from embed_pipeline.domain.cutover import Alias, Gate
@@ -40,10 +41,11 @@ def start(
     ] = None,
     provider: Annotated[
         Literal["openai", "local", "local-fast", "mock"] | None,
-        typer.Option(help="Who makes its vectors; else whoever is known to have the model."),
+        typer.Option(help="The provider; else the one that is known to have the model."),
     ] = None,
     dimensions: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="Length of its vectors; else the model's.")
+        int | None,
+        typer.Option(min=1, max=MOST_DIMENSIONS, help="Length of its vectors; else the model's."),
     ] = None,
     yes: Yes = False,
 ) -> None:
@@ -145,11 +147,11 @@ def finish(
     grace: Annotated[
         timedelta | None,
         typer.Option(
-            parser=duration, metavar="DURATION", help="Nobody has searched it for so long. [1h]"
+            parser=duration, metavar="DURATION", help="It has not been searched for so long. [1h]"
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Although somebody may still search it.")
+        bool, typer.Option("--force", help="Even if it may still be searched.")
     ] = False,
     keep_index_name: Annotated[
         bool,

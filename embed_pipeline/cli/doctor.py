@@ -11,6 +11,7 @@ from embed_pipeline.cli.base import (
     as_plain,
     console,
     each_chosen,
+    pasteable,
     print_json,
     safe,
     show,
@@ -79,8 +80,8 @@ def _print(findings: list[Finding]) -> None:
     rows = table()
     for finding in findings:
         examples = f": {', '.join(finding.examples)}" if finding.examples else ""
-        text = safe(finding.detail + examples)
+        text = safe(pasteable(finding.detail) + examples)
         if finding.remedy:
-            text += f"\n[dim]→[/] {safe(finding.remedy)}"
+            text += f"\n[dim]→[/] {safe(pasteable(finding.remedy))}"
         rows.add_row(f"[{COLOURS[finding.mark.name]}]{finding.mark}", finding.subject, text)
     show(rows)

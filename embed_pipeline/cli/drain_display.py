@@ -20,7 +20,7 @@ LIVE_SECONDS: Final = 0.25
 LOOK_SECONDS: Final = 2.0
 PLAIN_SECONDS: Final = 5.0
 QUIET_SECONDS: Final = 60.0
-"""A drain that waits for work says so once a minute; a log of equal lines helps nobody."""
+"""A drain that waits for work says so once a minute, not once per look."""
 
 
 class DrainDisplay:

@@ -89,7 +89,7 @@ def _write(out: Path, page: str) -> None:
     from embed_pipeline.devserver.files import write_private
 
     if out.exists() and not out.is_file():
-        # A pipe or a device, which nobody may replace.
+        # A pipe or a device must not be replaced.
         out.write_text(page, encoding="utf-8")
     else:
         write_private(out.resolve(), page)

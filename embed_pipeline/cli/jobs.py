@@ -112,7 +112,7 @@ def release(
 
     async def work(queue: Queue, _: Settings) -> int:
         if not is_holder(owner, await queue.lookout.holders()):
-            raise QueueError(f"nobody called {owner!r} holds a job; 'jobs list' shows the owners")
+            raise QueueError(f"no owner called {owner!r} holds a job; 'jobs list' shows the owners")
         if crashed:
             return len(await queue.admin.recover_owner(owner))
         return await queue.admin.release_owner(owner)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_HITS: Final = 50
 LONGEST_TEXT: Final = 2_000
-"""Characters of a text that an agent gets: what it reads, somebody pays for."""
+"""Characters of a text that an agent gets: what it reads is paid for."""
 INSTRUCTIONS: Final = (
     "Semantic search over a knowledge graph in Neo4j whose entities are kept embedded. Use "
     "search_graph to find entities by meaning; explain_entity when one that should be there is not "
@@ -39,7 +39,7 @@ def mcp() -> None:
 def server_for(settings: Settings) -> MCPServer:
     """The server with its three tools; connects to Neo4j anew for each call.
 
-    So it starts while Neo4j is down, outlives its restarts, and says so to whoever asks then.
+    So it starts while Neo4j is down, outlives its restarts, and says so to callers then.
 
     Raises:
         ConfigurationError: the extra is not installed.

@@ -105,13 +105,13 @@ def cleanup(
 
     It is EMBED_JOB_RETENTION_DAYS, or that of the state (…_COMPLETED, …_FAILED, …_CANCELLED).
     """
+    from embed_pipeline.domain.results import retention_in_words
     from embed_pipeline.operations.cleanup import clean_up
-    from embed_pipeline.store.purge import described
 
     async def work(queue: Queue, settings: Settings) -> str:
         cleanup = await clean_up(queue, settings, dry_run=dry_run)
         report = cleanup.jobs
-        older = f"that ended more than {described(settings.retention)} ago"
+        older = f"that ended more than {retention_in_words(settings.retention)} ago"
         if dry_run:
             return f"▸ Would delete {number_of(report.deleted)} {older}"
         how = "APOC" if report.used_apoc else "plain transactions"

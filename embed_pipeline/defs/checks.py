@@ -67,7 +67,7 @@ def _facts(verdict: Verdict, queue: str) -> dict[str, Any]:
     return {
         "check_name": verdict.check.name,
         "asset_key": _asset_of(verdict.check, queue),
-        # What nobody could look at yet is nothing to worry about: its message says so.
+        # What could not be looked at yet passes: its message says so.
         "passed": verdict.passed is not False,
         "severity": SEVERITIES[verdict.severity],
         "description": as_markdown(verdict.message),

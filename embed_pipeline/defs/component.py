@@ -97,6 +97,15 @@ class EmbeddingAttributes(dg.Model, dg.Resolvable):
     question_prefix: str | None = Field(
         default=None, description="Text before every question that is searched for."
     )
+    type_field: str | None = Field(
+        default=None, description="Field of a request that tells documents from questions."
+    )
+    document_type: str | None = Field(
+        default=None, description="Its value for documents. [as the profile says]"
+    )
+    question_type: str | None = Field(
+        default=None, description="Its value for questions. [as the profile says]"
+    )
     account: str | None = Field(
         default=None, description="The account whose rate limit and budget it shares."
     )

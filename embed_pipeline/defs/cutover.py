@@ -17,6 +17,7 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.site import Site, group_in
 from embed_pipeline.domain.cutover import GATES, GRACE, Alias, Gate
 from embed_pipeline.domain.errors import CutoverError
+from embed_pipeline.domain.vector import MOST_DIMENSIONS
 from embed_pipeline.history.keys import asset_key
 from embed_pipeline.operations import cutover
 from embed_pipeline.operations.following import wanted_settings
@@ -43,11 +44,14 @@ class StartConfig(RunConfig):
         default=None,
         max_length=16,
         pattern="^(openai|local|local-fast|mock)$",
-        description="Who makes its vectors: openai, local, local-fast or mock; empty is whoever "
-        "is known to have the model.",
+        description="The provider of its vectors: openai, local, local-fast or mock; empty is the "
+        "one that is known to have the model.",
     )
     dimensions: int | None = Field(
-        default=None, ge=1, le=4096, description="Length of its vectors; empty is the model's own."
+        default=None,
+        ge=1,
+        le=MOST_DIMENSIONS,
+        description="Length of its vectors; empty is the model's own.",
     )
     preview: bool = Field(
         default=True, description="Only say how many entities it is. Set to false to start."
@@ -61,9 +65,9 @@ class FinishConfig(RunConfig):
         default=GRACE // timedelta(minutes=1),
         ge=0,
         le=525_600,
-        description="Nobody must have searched the index for so many minutes, 0 to 525600.",
+        description="Minutes for which the index must not have been searched, 0 to 525600.",
     )
-    force: bool = Field(default=False, description="Although somebody may still search it.")
+    force: bool = Field(default=False, description="Even if it may still be searched.")
     keep_index_name: bool = Field(
         default=False,
         description="The index of the live model gets the name of the former one, for clients that "

@@ -16,6 +16,7 @@ from embed_pipeline.defs.runs import DRAIN_TAG, MAX_RUNTIME_TAG, SLACK, mark_wor
 from embed_pipeline.domain.queue_name import QUEUE_NAME
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.blocking import finish
+from embed_pipeline.tracing import export_spans
 from embed_pipeline.worker.options import MOST_PER_LEASE, DrainOptions
 from embed_pipeline.worker.report import DrainReport, Ending
 from embed_pipeline.worker.stopping import stopped_by_signals
@@ -104,6 +105,8 @@ def drain(
     neo4j: Neo4jResource,
 ) -> None:
     """Lease, embed and complete jobs until nothing is left or the budget is used."""
+    # Here and not where definitions are made: a project may set up its own SDK after those.
+    export_spans()
     longest = timedelta(minutes=config.max_minutes) + SLACK
     mark_worker(context.instance, context.run_id, longest=longest)
     report, metadata = finish(_drain(context, config, neo4j))

@@ -131,7 +131,7 @@ def upstream_sensor(site: Site) -> dg.SensorDefinition:
 
 
 def observed(reading: Reading) -> dict[str, dict[str, Any]]:
-    """The parts of a reading about assets that nobody materializes, by asset name."""
+    """The parts of a reading about assets that are never materialized, by asset name."""
     report = reading.coverage
     found: dict[str, dict[str, Any]] = {}
     if report is not None:

@@ -13,11 +13,10 @@ from embed_pipeline.defs.metadata import SHOWN, table
 from embed_pipeline.defs.operators import operator_of
 from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.domain.job import is_holder
-from embed_pipeline.domain.results import RecoveredJob, tally_of
+from embed_pipeline.domain.results import RecoveredJob, retention_in_words, tally_of
 from embed_pipeline.operations.cleanup import clean_up
 from embed_pipeline.operations.following import install_live
 from embed_pipeline.operations.recovery import recover_all
-from embed_pipeline.store.purge import described
 
 
 def recovered_rows(jobs: list[RecoveredJob]) -> dg.TableMetadataValue:
@@ -120,7 +119,7 @@ def cleanup_jobs(
 ) -> None:
     """Delete ended jobs whose retention is over."""
     own = timedelta(days=config.retention_days) if config.retention_days else None
-    days = f"{own.days} days" if own else described(neo4j.settings.retention)
+    days = f"{own.days} days" if own else retention_in_words(neo4j.settings.retention)
     cleanup = neo4j.with_queue(
         lambda queue, settings: clean_up(queue, settings, retention=own, dry_run=config.dry_run),
         operator=operator_of(context),
@@ -202,7 +201,7 @@ def release_leases(
     """Take back everything that a run holds."""
     by = operator_of(context)
     if not is_holder(config.run_id, neo4j.with_queue(lambda queue, _: queue.lookout.holders())):
-        context.log.warning(f"nobody called {config.run_id} holds a job; nothing was taken back")
+        context.log.warning(f"run {config.run_id} holds no job; nothing was taken back")
     if config.count_attempts:
         jobs = neo4j.with_queue(
             lambda queue, _: queue.admin.recover_owner(config.run_id), operator=by

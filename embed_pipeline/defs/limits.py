@@ -24,6 +24,6 @@ def end_hold(context: dg.OpExecutionContext, neo4j: Neo4jResource) -> None:
 def clear_limits() -> None:
     """End a pause that the provider has asked for, for everybody who shares the rate limit.
 
-    The provider is believed for 15 minutes at most; this is for whoever knows that it is ready
+    The provider is believed for 15 minutes at most; launch this if you know that it is ready
     before. What was sent still counts against the limit. Drains that wait go on within seconds.
     """

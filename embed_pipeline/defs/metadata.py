@@ -18,7 +18,7 @@ from embed_pipeline.settings.secrets import without_secrets
 from embed_pipeline.worker.report import DrainReport
 
 SHOWN: Final = 100
-"""Rows of a table; whoever needs more asks the queue."""
+"""Rows of a table; the queue has the rest."""
 FIRST: Final = (
     "pending",
     "oldest_pending_seconds",

@@ -1,4 +1,4 @@
-"""Who launched a run: the user that the proxy names, a schedule, or nobody that is known."""
+"""Who launched a run: the user that the proxy names, a schedule, or unknown."""
 
 from typing import Final
 
@@ -9,10 +9,10 @@ from embed_pipeline.defs.runs import DRAIN_TAG, EMBEDDINGS
 from embed_pipeline.domain.audit import MAX_ACTOR, Operator, bounded
 
 USER_HEADER: Final = "X-Forwarded-User"
-"""The proxy sets it to the name it has let in, and lets nobody else's through."""
+"""The proxy sets it to the name it has let in, and drops any that a client sends."""
 USER_TAG: Final = "embed_pipeline/user"
 _BY_ITSELF: Final = {"dagster/schedule_name": "schedule", "dagster/sensor_name": "sensor"}
-UNKNOWN: Final = "somebody in Dagster"
+UNKNOWN: Final = "an unknown user of Dagster"
 
 
 class UserRunCoordinator(QueuedRunCoordinator):

@@ -192,12 +192,12 @@ def prune_old_runs() -> None:
     Only runs of this code location, and logs that are on its machine. Logs of ticks that Dagster
     has deleted go too. The schedule nightly_pruning does this. Readings of the queue, coverage and
     drains leave the event log at the same age, once their day is in the Parquet files and compared
-    with them. Readings that somebody took with Materialize stay.
+    with them. Readings that were taken with Materialize stay.
     """
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
-    # First the logs: without the run nobody would find them again if this ends half way.
+    # First the logs: without the run they could not be found if this ends half way.
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     instance.delete_run(run_id)
     # On SQLite every run has a file of its own, which Dagster leaves behind.

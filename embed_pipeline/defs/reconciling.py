@@ -87,7 +87,7 @@ def reconcile(
 
 @job(reconcile)
 def reconcile_embeddings() -> None:
-    """Compare every entity with its vector, and enqueue what does not fit, whoever wrote it.
+    """Compare every entity with its vector, and enqueue what does not fit, from any writer.
 
     The sensor reconcile_entities does the same every EMBED_RECONCILE_INTERVAL, in small steps.
     """

@@ -17,7 +17,7 @@ KNOWN: Final = "checks"
 LATEST: Final = 10
 """Materializations among which that of a run is looked for: readings come a minute apart."""
 NEWS_EVERY: Final = timedelta(hours=1)
-"""What has not changed is reported again so often, so that nobody takes it for forgotten."""
+"""Unchanged findings are reported again after this time, as a reminder."""
 
 
 def is_fresh(at: int, now: int) -> bool:

@@ -49,7 +49,7 @@ class Neo4jResource:
         return open_driver(connection)
 
     def open_embedder(self, settings: Settings) -> Embedder:
-        """Open the provider of the vectors; whoever opens it closes it."""
+        """Open the provider of the vectors; the caller closes it."""
         return wiring.open_embedder(settings)
 
     def run(self, work: Callable[[Driver, Settings], Awaitable[Result]]) -> Result:
@@ -109,7 +109,7 @@ class NothingHandedOn(dg.ConfigurableIOManager):
             raise NotImplementedError(f"{context.step_key} has an output, and nothing keeps it")
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Refuse to make up what nobody has kept."""
+        """Refuse to invent history that was not kept."""
         raise NotImplementedError(f"{context.name} is asked for, and nothing has kept it")
 
 

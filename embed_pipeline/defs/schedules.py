@@ -11,8 +11,8 @@ from embed_pipeline.defs.resources import Neo4jResource
 from embed_pipeline.defs.site import Site
 from embed_pipeline.defs.ticks import Tick, schedule
 from embed_pipeline.domain.job import JobFilter
+from embed_pipeline.domain.results import retention_in_words
 from embed_pipeline.operations.cleanup import clean_up
-from embed_pipeline.store.purge import described
 
 
 def cleanup_schedule(site: Site) -> dg.ScheduleDefinition:
@@ -24,7 +24,7 @@ def cleanup_schedule(site: Site) -> dg.ScheduleDefinition:
         own = neo4j.settings
         found = neo4j.with_queue(lambda queue, settings: clean_up(queue, settings, dry_run=True))
         if not found.is_needed:
-            return dg.SkipReason(f"no job ended more than {described(own.retention)} ago")
+            return dg.SkipReason(f"no job ended more than {retention_in_words(own.retention)} ago")
         return dg.RunRequest(
             tags={"embed_pipeline/expired": str(found.jobs.deleted), **site.tags(own)},
             run_config=site.run_config(cleanup_expired_jobs.op.name, own),

@@ -74,7 +74,7 @@ def backlog_sensor(site: Site) -> dg.SensorDefinition:
             )
             looked.append(settings.queue)
             backlog = await queue.metrics.backlog(model, most=most * JOBS_PER_DRAIN)
-            # Nobody holds a job while none is in work: a queue at rest is not asked.
+            # No leases while nothing is in work: a queue at rest is not asked.
             holders = await queue.lookout.holders() if backlog.processing else []
             if backlog.refusal:
                 return Seen(backlog, Wait(backlog.refusal), holders)

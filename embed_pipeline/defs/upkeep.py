@@ -154,7 +154,7 @@ def reconcile_sensor(site: Site) -> dg.SensorDefinition:
         default_status=running,
     )
     def reconcile_entities(tick: Tick, neo4j: Neo4jResource) -> dg.SensorResult | dg.SkipReason:
-        """Compare entities with their vectors and enqueue what does not fit, whoever wrote it.
+        """Compare entities with their vectors and enqueue what does not fit, from any writer.
 
         Every EMBED_RECONCILE_INTERVAL one step of a tenth of that time; a large graph takes several
         steps. At the end of a scan its result is added to entity_embeddings.

@@ -32,7 +32,7 @@ def watch_for_jobs(
     """Return as soon as a queue has something to look at, after ``LONGEST`` otherwise.
 
     The first tick does not wait, nor does the preview of a tick in the UI. An embedding on standby
-    is passed over: its drain watches by itself. Where all are, nobody waits.
+    is passed over: its drain watches by itself. Where all are, no tick waits.
     """
     watched = [one for one in neo4j.embeddings if one.standby != "true"]
     if context.last_tick_completion_time is None or not watched:

@@ -31,7 +31,7 @@ server.https.enabled=false
 dbms.security.auth_enabled=true
 dbms.usage_report.enabled=false
 
-# A statement that somebody has smuggled in reads no file of this machine, and asks no address
+# An injected statement reads no file of this machine, and asks no address
 # for anything (LOAD CSV is the only clause that does).
 dbms.security.allow_csv_import_from_file_urls=false
 internal.dbms.cypher_ip_blocklist=0.0.0.0/0,::/0
@@ -50,7 +50,7 @@ server.memory.pagecache.size={pagecache}
 # Else Bolt waits twice 5 s for requests after the databases are closed (a stop took 10.6 s).
 internal.dbms.bolt.netty_server_shutdown_quiet_period=0
 
-# Nobody waits for ever on a lock: a paused client would otherwise stop all others.
+# No endless waits for a lock: a paused client would otherwise stop all others.
 db.lock.acquisition.timeout=10s
 # The last resort against a forgotten transaction. Not lower: apoc.periodic.iterate,
 # CALL … IN TRANSACTIONS and db.awaitIndexes keep one transaction open over all their batches.
@@ -74,7 +74,7 @@ JVM_OPTIONS: Final = (
     "-XX:-OmitStackTraceInFastThrow",
     # A server without memory half works; one that ended is noticed.
     "-XX:+ExitOnOutOfMemoryError",
-    # Else a crash writes its report into the folder where somebody happened to start the server.
+    # Else a crash writes its report into the folder where the server was started.
     "-XX:ErrorFile=logs/jvm-crash-%p.log",
     "-Djdk.nio.maxCachedBufferSize=1024",
     "-Dio.netty.tryReflectionSetAccessible=true",

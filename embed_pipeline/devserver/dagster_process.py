@@ -27,12 +27,12 @@ from embed_pipeline.paths import ENV_FILE
 START_SECONDS: Final = 180
 POLL_SECONDS: Final = 0.25
 LOOK_SECONDS: Final = 1
-"""Between two looks at the clock and at whoever reads our output."""
+"""Between two looks at the clock and at the reader of our output."""
 STEP_SECONDS: Final = 5
 """By which a clock is set back before anybody is disturbed."""
 LOG_TAIL_LINES: Final = 15
 LONGEST_LINE: Final = 100_000
-"""A line is copied in parts of so many characters; nobody keeps a longer one in memory."""
+"""A line is copied in parts of so many characters; no longer one is kept in memory."""
 ALARMING: Final = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b")
 
 LOCATIONS: Final = """

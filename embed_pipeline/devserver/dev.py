@@ -1,6 +1,5 @@
 """``embed-pipeline dev``: everything on this machine, from one command to one Ctrl-C."""
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final, cast
@@ -25,7 +24,7 @@ from embed_pipeline.operations import wiring
 from embed_pipeline.operations.blocking import finish
 from embed_pipeline.operations.following import difference, install_live, read_live
 from embed_pipeline.operations.sides import name_live
-from embed_pipeline.paths import dagster_home, project_dir, state_dir
+from embed_pipeline.paths import dagster_home, program, project_dir, state_dir
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.connection import Driver, connected
 
@@ -80,7 +79,7 @@ def run(
 def _start_neo4j(
     server: Neo4jServer, session: DevSession, cleanup: ExitStack, console: Console
 ) -> None:
-    # Noted before it is started: interrupted in between, nobody else would stop it.
+    # Noted before it is started: interrupted in between, nothing else would stop it.
     if not server.status().running:
         session.note(neo4j=True)
     if session.started_neo4j:
@@ -124,7 +123,7 @@ def prepare_database(
             is_wanted = await _say_what_is_live(driver, as_set, speaker, change_model=change_model)
             report, settings = await install_live(driver, as_set, change_model=change_model)
             speaker.say(f"▸ Schema: {len(report.created)} created, {len(report.present)} there")
-            # Nobody wants strangers in a graph of their own, nor a trigger that was not asked for.
+            # No sample in a graph of the user's own, nor a trigger that was not asked for.
             if settings.uses_bundled_server:
                 trigger = await wiring.trigger_on(driver, settings).install()
                 if trigger.is_active:
@@ -144,7 +143,7 @@ def prepare_database(
         # The server that 'init' would need ends with this session.
         raise type(error)(str(error).replace(CHANGE_MODEL, CHANGE_FROM_HERE)) from None
     if is_wanted and ask is not None:
-        offer_change(as_set, speaker, command=command(), ask=ask)
+        offer_change(as_set, speaker, command=program(), ask=ask)
 
 
 async def _say_what_is_live(
@@ -158,7 +157,7 @@ async def _say_what_is_live(
         await name_live(driver, as_set)
     following = await read_live(wiring.queue_on(driver, as_set).database, as_set)
     if differs := difference(as_set, following.alias):
-        said = printable(differs).replace("embed-pipeline cutover", f"{command()} cutover")
+        said = printable(differs).replace("embed-pipeline cutover", f"{program()} cutover")
         speaker.say(f"! {said}", style="yellow")
     return differs is not None and following.alias is not None and following.alias.other is None
 
@@ -168,7 +167,7 @@ def _say_addresses(
 ) -> None:
     where: dict[str, object] = {"Dagster UI": dagster.url, "Neo4j": settings.neo4j_uri}
     if settings.uses_bundled_server:
-        where["Cypher prompt"] = f"{command()} neo4j shell"
+        where["Cypher prompt"] = f"{program()} neo4j shell"
         where["Graph data"] = _short(server.home)
     where["Dagster data"] = _short(dagster.home)
     where["Logs"] = _short(dagster.log_file)
@@ -176,11 +175,6 @@ def _say_addresses(
     for name, value in where.items():
         speaker.say(f"  {name:<14} {value}")
     speaker.say("\n✓ Running. Ctrl-C stops everything; the data stays.\n")
-
-
-def command() -> str:
-    """The command line to paste here, without an activated environment."""
-    return _short(Path(sys.executable).parent / "embed-pipeline")
 
 
 def _short(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 A jar is visible under its name only after its sha256 was found right, by a rename; so neither
 ``kill -9`` nor a full disk leaves anything that looks valid. It is looked at again before every
-use: whoever can write to the cache could otherwise put a program of theirs into ours.
+use: anyone who can write to the cache could otherwise put a program into ours.
 """
 
 import errno
@@ -115,7 +115,7 @@ class _StoppedError(Exception):
 
 
 def _install(folder: Path, lock: JarLock, on_progress: OnProgress, fetch: Fetch) -> None:
-    # Left by a process that was killed: whoever holds the lock is the only one at work here.
+    # Left by a process that was killed: the holder of the lock is the only one at work here.
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 

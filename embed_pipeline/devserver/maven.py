@@ -78,7 +78,7 @@ def download(
             shutil.rmtree(folder, ignore_errors=True)
             on_bytes(-counted)
             counted = 0
-            # Somebody who drops packets does so the second time too.
+            # A host that drops packets does so the second time too.
             if attempt == ATTEMPTS or isinstance(error, requests.ConnectTimeout):
                 reason = _in_one_line(error)
                 raise LocalServerError(NO_NETWORK.format(file=name, reason=reason)) from error

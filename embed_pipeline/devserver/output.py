@@ -14,7 +14,7 @@ FLUSH_SECONDS: Final = 2.0
 
 
 class Outlet:
-    """A text stream that goes quiet, instead of raising, once nobody can read it.
+    """A text stream that goes quiet, instead of raising, once its reader is gone.
 
     ``rich`` ends the program when a pipe is broken, and a terminal that was closed raises an
     ``OSError`` of its own. Both came just when everything had to be stopped.
@@ -40,7 +40,7 @@ class Outlet:
             return False
 
     def write(self, text: str) -> int:
-        """Write, if there is somebody to read it."""
+        """Write, unless the reader is gone."""
         if not self._is_lost:
             try:
                 return self._stream.write(text)
@@ -49,7 +49,7 @@ class Outlet:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, if there is somebody to read it."""
+        """Flush, unless the reader is gone."""
         if not self._is_lost:
             try:
                 self._stream.flush()
@@ -68,7 +68,7 @@ class Outlet:
 class Speaker:
     """Prints from its own thread, for callers that must not block on a reader.
 
-    A pager that is not scrolled, or a stopped terminal, blocks whoever writes to it.
+    A pager that is not scrolled, or a stopped terminal, blocks its writers.
     """
 
     def __init__(self, console: Console) -> None:

@@ -24,7 +24,7 @@ def check_port(port: int, *, advice: str = CHOOSE_ANOTHER) -> None:
     """Make sure that a server can listen on ``port``.
 
     Raises:
-        LocalServerError: somebody else does, or it is not allowed.
+        LocalServerError: another process does, or it is not allowed.
     """
     # Asking first: on macOS a bind to 127.0.0.1 succeeds beside a listener on all addresses.
     if answers(port):
@@ -65,7 +65,7 @@ def answers(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody uses at this moment."""
+    """A port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return probe.getsockname()[1]

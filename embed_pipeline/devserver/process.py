@@ -69,7 +69,7 @@ def read_pid(pid_file: Path) -> int | None:
 def find(pid_file: Path, *, argument: str) -> int | None:
     """The pid of the running process that ``pid_file`` is about, or None.
 
-    A pid says little: after a crash or a reboot it belongs to somebody else. The process must
+    A pid says little: after a crash or a reboot it belongs to another process. The process must
     also have ``argument`` on its command line, which a stranger cannot have by accident.
     """
     pid = read_pid(pid_file)
@@ -77,7 +77,7 @@ def find(pid_file: Path, *, argument: str) -> int | None:
 
 
 def command_line(pid: int) -> list[str]:
-    """The arguments of a process; empty if it is gone, a zombie or somebody else's."""
+    """The arguments of a process; empty if it is gone, a zombie or another user's."""
     import psutil
 
     try:
@@ -104,7 +104,7 @@ def _is_ending(pid: int) -> bool:
         return False
     try:
         remains = psutil.Process(pid)
-        # A zombie of one thread holds nothing, and where nobody collects it, it stays for ever.
+        # A zombie of one thread holds nothing; one that is not collected stays for ever.
         return remains.status() != psutil.STATUS_ZOMBIE or remains.num_threads() > 1
     except (psutil.Error, ValueError, OverflowError):
         return False

@@ -25,7 +25,7 @@ def stop_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
 
 
 def _is_alive(group: int) -> bool:
-    """Say whether a process of the group runs; where nobody collects zombies, they stay."""
+    """Say whether a process of the group runs; zombies that are not collected stay."""
     import psutil
 
     if not _signal_group(group, 0):

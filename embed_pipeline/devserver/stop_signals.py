@@ -30,7 +30,7 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         for number in STOPPING:
-            # Whoever ignores a hang-up wants to outlive it. But SIGINT is ignored in the
+            # A process that ignores a hang-up wants to outlive it. But SIGINT is ignored in the
             # background of every script, and `kill -INT` should work there all the same.
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue

@@ -21,13 +21,13 @@ kill "$1" 2> /dev/null
 while kill -0 "$1" 2> /dev/null; do sleep 0.2; done
 rm -rf "$2"
 """
-"""End server ``$1`` and remove its home ``$2`` when whoever holds our stdin is gone.
+"""End server ``$1`` and remove its home ``$2`` when the holder of our stdin is gone.
 
 The kernel closes a pipe however its holder ends. Without this a killed test run would leave a
 server of more than a gigabyte behind, each time.
 """
 PATIENCE: Final = timedelta(minutes=10)
-"""Longer than for a server that somebody waits for: a machine that runs tests may be very busy."""
+"""Longer than for an interactive server: a machine that runs tests may be very busy."""
 
 
 @contextmanager

@@ -6,7 +6,7 @@
         └────────────┼── refused ──▶ (gone, after a while)
                      └── abandoned ──▶ (gone, after a day)
 
-The leases belong to the batch, not to whoever made it: they last until the provider must have
+The leases belong to the batch, not to its maker: they last until the provider must have
 answered, and any process may collect. Whoever works on a batch holds it by a short lease of its
 own. What stands at the provider is found again by its metadata, so no crash pays twice.
 """
@@ -31,11 +31,11 @@ AFTER_WINDOW: Final = timedelta(hours=2)
 WHILE_MADE: Final = timedelta(minutes=15)
 """The leases of a batch that the provider does not have yet."""
 TURN: Final = timedelta(minutes=2)
-"""How long whoever works on a batch holds it, unless it says that it lives."""
+"""How long a worker holds a batch without a sign of life."""
 LOOK_AGAIN: Final = timedelta(minutes=5)
 """The list of a provider may lag: what it does not show is looked for again after this."""
 LOOK_FOR_STRAYS: Final = timedelta(hours=1)
-"""Between two looks for a batch whose jobs were given back: whoever made it may have slept."""
+"""Between two looks for a batch whose jobs were given back: its maker may have slept."""
 REFUSED_FOR: Final = timedelta(minutes=15)
 """After a refusal ordinary drains do the work for so long."""
 MOST_LINES: Final = 50_000
@@ -50,7 +50,7 @@ KEY: Final = "embed_pipeline_batch"
 
 
 class BatchStatus(StrEnum):
-    """The progress of a batch; whoever takes it continues from there."""
+    """The progress of a batch; the next worker continues from there."""
 
     PREPARING = "preparing"
     """Jobs are leased and a file is made; the provider has no batch."""
@@ -62,7 +62,7 @@ class BatchStatus(StrEnum):
     REFUSED = "refused"
     """The provider wanted none of it; the jobs are given back, no other batch is made yet."""
     ABANDONED = "abandoned"
-    """The provider did not show it, so the jobs are given back; nobody needs it any more."""
+    """The provider did not show it, so the jobs are given back; it is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Batch:
     polled_at: datetime | None = None
     error: str | None = None
     until: datetime | None = None
-    """Until when somebody works on it, or it stands in the way of others."""
+    """Until when a worker holds it."""
 
     @property
     def is_at_provider(self) -> bool:

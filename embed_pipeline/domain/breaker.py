@@ -5,7 +5,7 @@
     closed ──open──▶ open ──after the pause──▶ half-open: one probe ──success──▶ closed
                       ▲                                      └──failure──▶ open, twice the pause
 
-A fault that somebody must mend (a refused key, an empty account) is probed with one job. A provider
+A fault that a person must mend (a refused key, an empty account) is probed with one job. A provider
 that is down comes back by itself, so it is asked sooner and more often, and for a harmless word: no
 job is at stake.
 """
@@ -24,7 +24,7 @@ JITTER: Final = 0.1
 """A probe comes up to this part of its pause sooner: queues that share a provider, and opened their
 breakers in the same moment, do not all ask it in the same moment again."""
 PROBE_LASTS: Final = timedelta(minutes=2)
-"""Whoever asks for the word has an answer by then, or is gone: the next one may ask."""
+"""A probe has its answer by then, or its worker is gone: the next one may ask."""
 
 
 class BreakerStatus(StrEnum):
@@ -47,7 +47,7 @@ class Breaker:
     """When the next probe may be made; while half-open, when another one may."""
     failures: int = 0
     is_outage: bool = False
-    """The provider is down, for all that is known; nobody has to mend anything here."""
+    """The provider is down, for all that is known; nothing is to be mended here."""
 
     def is_probe_due(self, now: datetime) -> bool:
         if self.status is BreakerStatus.CLOSED:
@@ -88,7 +88,7 @@ def opened(
 ) -> Breaker:
     """Stop all leases; workers that fail together count as one failure.
 
-    Whoever fails when the next try is due has made that try. ``roll`` is a number from 0 to 1.
+    A failure when the next try is due was that try. ``roll`` is a number from 0 to 1.
     """
     is_other = breaker.is_outage is not is_outage
     if breaker.status is BreakerStatus.CLOSED or is_other:

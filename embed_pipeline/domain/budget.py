@@ -2,7 +2,7 @@
 
 Days and months are those of the database's clock, in UTC. What a request will cost is added when
 it is granted, and put right when the provider has said what it charges. What an answer that got
-lost has cost nobody knows, so it stays counted.
+lost has cost is unknown, so it stays counted.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import Final
 from embed_pipeline.domain.prices import NANO, UNKNOWN, Price
 
 NEARLY_SPENT: Final = 80.0
-"""Percent of a budget from which on somebody should know."""
+"""Percent of a budget from which a warning is given."""
 REQUESTS_PER_BUDGET: Final = 20
 """A request holds at most this part of a budget: the one that crosses it goes beyond by no more."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ class Severity(StrEnum):
     """How bad it is when a check fails."""
 
     WARN = "warn"
-    """Somebody should look at it today."""
+    """Should be looked at today."""
     ERROR = "error"
     """A promise is broken, or will be soon."""
 
@@ -61,7 +61,7 @@ LEASES: Final = Check(
     Subject.QUEUE,
     Severity.ERROR,
     "No lease expired more than two recovery intervals ago, and every batch is asked about: no job "
-    "is stuck with nobody.",
+    "is stuck.",
 )
 RECOVERIES: Final = Check(
     "recoveries_ran",

@@ -33,11 +33,11 @@ class Coverage(StrEnum):
     MISSING = "missing"
     """It has a text and no vector, whatever became of its job."""
     STALE = "stale"
-    """The vector is that of another text or version, or somebody has asked for another one."""
+    """The vector is that of another text or version, or another one was asked for."""
     WRONG_MODEL = "wrong_model"
     """The vector is of another model or length."""
     FOREIGN = "foreign"
-    """Somebody else wrote the vector: it has no mark of ours, or one that does not fit it."""
+    """Another program wrote the vector: it has no mark of ours, or one that does not fit it."""
     EMPTY_TEXT = "empty_text"
     """It has no vector because there is nothing to embed."""
     UNEMBEDDABLE = "unembeddable"
@@ -68,11 +68,11 @@ class ReconcilePage:
     cleared: int = 0
     """Of those, the ones that were removed."""
     forced: int = 0
-    """Enqueued, or on a dry run to be enqueued, because somebody wants them embedded again."""
+    """Enqueued, or on a dry run to be enqueued, because they were asked for again."""
     wanted: Mapping[Coverage, int] = field(default_factory=dict)
     """To be embedded, for whatever reason."""
     sizes: tuple[TextSize, ...] = ()
-    """Of each text that is to be embedded; empty ones where nobody counts them."""
+    """Of each text that is to be embedded; empty ones where they are not counted."""
     enqueued: Mapping[EnqueueOutcome, int] = field(default_factory=dict)
     rows: Mapping[CoverageKey, int] = field(default_factory=dict)
     in_pieces: int = 0
@@ -227,7 +227,7 @@ class CoverageReport:
         """Read what ``to_json`` wrote.
 
         Raises:
-            ValueError: nobody's ``to_json`` wrote that, or that of another version.
+            ValueError: not written by ``to_json``, or by that of another version.
         """
         try:
             return _read(json.loads(text))

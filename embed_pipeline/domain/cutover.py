@@ -31,7 +31,7 @@ LEAST_COVERAGE: Final = 99.9
 MOST_WORSE: Final = 0.02
 """So much worse than the live one the candidate may be: in AUC, in recall of questions."""
 GRACE: Final = timedelta(hours=1)
-"""Nobody must have searched the side that is to be dropped for so long."""
+"""The side that is to be dropped must not have been searched for so long."""
 LONGEST_SLUG: Final = 40
 
 
@@ -72,7 +72,7 @@ class Side:
 
 
 class IndexUse(NamedTuple):
-    """When somebody last searched an index."""
+    """When an index was last searched."""
 
     name: str
     at: datetime
@@ -254,7 +254,7 @@ def why_not_to_finish(
     was = "read" if use is last_read else "live"
     instead = alias.live.index if use.name == own else f"of the pieces of {alias.live}"
     return (
-        f"index {use.name} was {was} {span(now - use.at)} ago; nobody must have searched it for "
+        f"index {use.name} was {was} {span(now - use.at)} ago; it must not have been searched for "
         f"{span(grace)} (--grace), or a client still does: point it to the live index "
         f"{instead}, or drop it all the same with --force"
     )

@@ -45,6 +45,8 @@ class PreparedText:
     """Of a piece: the place of its first character in the text."""
     prefix: str = ""
     """What the model wants before it; no part of the text."""
+    sent_as: str = ""
+    """The type that the request says, if one was set; no part of the text."""
 
     @property
     def sent(self) -> str:

@@ -20,8 +20,11 @@ ALLOWED_NAME: Final = (
 )
 _JOINERS: Final = str.maketrans("", "", "\u200c\u200d")
 """Invisible, but part of how words are written in Persian or Hindi."""
-_OPTIONAL: Final = ("template", "index", "order", "relations", "pieces", "prefix")
+_OPTIONAL: Final = ("template", "index", "order", "relations", "pieces", "prefix", "sent_as")
 LONGEST_PREFIX: Final = 1_000
+TYPE_NAME: Final = r"[A-Za-z][A-Za-z0-9_.:-]{0,63}"
+"""A field that tells documents from questions, and its values."""
+SENT_AS: Final = re.compile(f"({TYPE_NAME})=({TYPE_NAME})")
 TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 TEMPLATE_BRACES: Final = {"{{": "{", "}}": "}"}
 """Braces that are meant."""
@@ -81,6 +84,8 @@ class EntityShape:
     the mean of the pieces where its text is too long for the model."""
     prefix: str = ""
     """What the model wants before every text and piece, as in ``search_document: ``."""
+    sent_as: str = ""
+    """The field of a request that says that it has documents, as in ``input_type=passage``."""
 
     def __post_init__(self) -> None:
         names = {field.name: getattr(self, field.name) for field in self._names()}
@@ -105,6 +110,11 @@ class EntityShape:
             raise ConfigurationError(
                 f"entity prefix is {self.prefix!r:.200}; allowed is a text of at most "
                 f"{LONGEST_PREFIX} characters"
+            )
+        if self.sent_as and not SENT_AS.fullmatch(self.sent_as):
+            raise ConfigurationError(
+                f"entity sent_as is {self.sent_as!r:.200}; allowed is a field and its value, as in "
+                "input_type=passage"
             )
         if self.pieces is not None and self.label == PIECE_LABEL:
             raise ConfigurationError(

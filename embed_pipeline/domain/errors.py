@@ -89,14 +89,14 @@ class ErrorCategory(StrEnum):
 
 
 class DatabaseFault(StrEnum):
-    """What a failed call to the database means for whoever made it."""
+    """What a failed call to the database means for its caller."""
 
     AWAY = "away"
-    """Nobody answers: the same call may work when the server is back, and may have worked."""
+    """No answer: the same call may work when the server is back, and may have worked."""
     BUSY = "busy"
     """It answered that it cannot do this now: less at a time may work."""
     FINAL = "final"
-    """It will not work before somebody has changed something."""
+    """It fails until something is changed."""
 
 
 class EmbedPipelineError(Exception):
@@ -153,7 +153,7 @@ class InvalidJobError(QueueError):
 
 
 class CostError(QueueError):
-    """More would be spent than EMBED_CONFIRM_USD, and nobody has said that it is meant."""
+    """More would be spent than EMBED_CONFIRM_USD, without a confirmation."""
 
 
 class JobNotFoundError(QueueError):

@@ -79,7 +79,7 @@ def why_not(
         Coverage.CURRENT: "its vector is that of this text",
         Coverage.EMPTY_TEXT: "there is nothing in its text to embed, so it has no vector",
         Coverage.MISSING: "it has no vector yet",
-        Coverage.FOREIGN: "its vector was written by somebody else",
+        Coverage.FOREIGN: "its vector was written by another program",
         Coverage.WRONG_MODEL: f"its vector is of {reading.model}, which is not the model now",
         Coverage.UNEMBEDDABLE: reading.unfit.words if reading.unfit else "no job can mean it",
         Coverage.STALE: "its text has changed since it was embedded",
@@ -93,7 +93,7 @@ def why_not(
         elif reading.is_wanted_anew and reading.vector_hash == text_hash:
             said = "another vector was asked for while this one was being made"
         elif reading.lacks_pieces and reading.vector_hash == text_hash:
-            said = "somebody has deleted pieces of its text, or their vectors"
+            said = "pieces of its text, or their vectors, have been deleted"
     if coverage is Coverage.CURRENT and hidden is not None:
         return f"{said}, but {hidden}"
     if coverage is Coverage.FOREIGN and keeps_foreign:

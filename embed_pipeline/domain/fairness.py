@@ -1,4 +1,4 @@
-"""Who goes first: urgent jobs, but nobody waits for ever.
+"""Which jobs go first: urgent ones, without starving the others.
 
 Three rules, each counted on the queue node and so shared by all workers:
 
@@ -51,7 +51,7 @@ def group_of(suspects: Sequence[tuple[str, bool]], limit: int) -> list[str]:
     ever.
 
     Args:
-        suspects: id, and whether the next attempt is the last one; whoever waits longest is first.
+        suspects: id, and whether the next attempt is the last one; the longest waiting first.
         limit: at most so many.
     """
     if not suspects:

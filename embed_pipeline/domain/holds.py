@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from embed_pipeline.domain.words import span
+
 SCARCE: Final = 0.2
 """Of a limit. Where more is left, and enough for what a drain sends at once, nobody is told: the
 shared limiter would be written twice for every request."""
@@ -73,7 +75,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nobody gets a request granted before ``until``."""
+    """No request is granted before ``until``."""
 
     since: datetime
     until: datetime
@@ -90,7 +92,7 @@ class Hold:
     def __str__(self) -> str:
         end = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
         if self.origin is None:
-            return f"the provider is not asked before {end}; nobody noted why{self._cut}"
+            return f"the provider is not asked before {end}; the reason was not noted{self._cut}"
         origin = self.origin
         said = f': "{origin.said}"' if origin.said else ""
         by = f"told {origin.owner} of queue {origin.queue} to wait"
@@ -105,8 +107,8 @@ class Hold:
 
 def cut_of(asked: timedelta) -> str:
     """In words: how long a pause was asked for, and how long is granted."""
-    wanted = "for ever" if asked == timedelta.max else f"{asked.total_seconds():.0f} s"
-    return f"{wanted}, cut to {LONGEST_HOLD.total_seconds():.0f} s"
+    wanted = "for ever" if asked == timedelta.max else span(asked)
+    return f"{wanted}, cut to {span(LONGEST_HOLD)}"
 
 
 @dataclass(frozen=True, slots=True)

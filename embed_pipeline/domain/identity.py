@@ -57,8 +57,8 @@ class Identity:
             f"settings make those of {self.described(with_text=with_text)}; set the former values "
             "again (EMBEDDING_PROVIDER, EMBEDDING_MODEL, EMBEDDING_DIMENSIONS, "
             "EMBED_ENTITY_TEMPLATE, EMBED_ENTITY_RELATIONS_…, EMBED_PIECES, "
-            "EMBEDDING_DOCUMENT_PREFIX), or give this deployment an EMBED_QUEUE and an "
-            "EMBED_ENTITY_VECTOR of its own, or change over "
+            "EMBEDDING_DOCUMENT_PREFIX, EMBEDDING_DOCUMENT_TYPE), or give this deployment an "
+            "EMBED_QUEUE and an EMBED_ENTITY_VECTOR of its own, or change over "
             f"without a gap ({CUTOVER}), or adopt the new ones for everybody, which embeds "
             f"every entity again: {CHANGE_MODEL}"
         )

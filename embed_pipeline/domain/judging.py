@@ -45,7 +45,7 @@ class EntityReading:
 
     @property
     def lacks_pieces(self) -> bool:
-        """Pieces of its text are nodes, and somebody has deleted some, or their vectors."""
+        """Pieces of its text are nodes, and some, or their vectors, have been deleted."""
         return self.found_pieces is not None and self.found_pieces < self.pieces
 
     @property

@@ -1,4 +1,4 @@
-"""Judges the leases: jobs that nobody works on, and that nobody else gets."""
+"""Judges the leases: finds jobs that are held but not worked on."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ _UNDER_WAY: Final = (BatchStatus.PREPARING, BatchStatus.CREATING, BatchStatus.SU
 
 
 def leases(metrics: QueueMetrics, interval: timedelta, batches: Sequence[Batch] = ()) -> Verdict:
-    """Whether every lease is one that somebody works on, or will soon be recovered."""
+    """Whether every lease is worked on, or will soon be recovered."""
     age = metrics.oldest_expired or timedelta(0)
     figures = {
         "expired_leases": metrics.expired_leases,
@@ -28,7 +28,7 @@ def leases(metrics: QueueMetrics, interval: timedelta, batches: Sequence[Batch] 
     if metrics.without_lock:
         message = (
             f"{metrics.without_lock} jobs are processing without an expiry; no worker writes that: "
-            "somebody changed them by hand. Cancel them with cancel_jobs, or give them a lock_until"
+            "they were changed by hand. Cancel them with cancel_jobs, or give them a lock_until"
         )
         return Verdict(LEASES, passed=False, message=message, figures=figures)
     if alone := left_alone(batches, metrics.at):
@@ -44,10 +44,10 @@ def leases(metrics: QueueMetrics, interval: timedelta, batches: Sequence[Batch] 
 
 
 def left_alone(batches: Sequence[Batch], now: datetime) -> str | None:
-    """Which batches nobody asks about, in words; None if there are none.
+    """Batches that no worker polls, in words; None if there are none.
 
-    What they hold nobody else gets for more than a day, and what the provider has done is paid for
-    again if its answers are not read in that time.
+    Their jobs stay locked for more than a day, and the provider's work is paid for again if its
+    answers are not read in that time.
     """
     seen = {
         batch.id: max(filter(None, (batch.created_at, batch.polled_at, batch.until)))
@@ -59,7 +59,7 @@ def left_alone(batches: Sequence[Batch], now: datetime) -> str | None:
         return None
     jobs = sum(batch.jobs for batch in batches if batch.id in alone)
     return (
-        f"nobody has asked about batch {', '.join(alone)} for {span(max(alone.values()))}; it "
+        f"batch {', '.join(alone)} has not been asked about for {span(max(alone.values()))}; it "
         f"holds {number_of(jobs)}. Is the sensor embed_batches on? The job collect_batches does "
         "it at once, and so does embed-pipeline drain"
     )

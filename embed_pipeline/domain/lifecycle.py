@@ -145,7 +145,7 @@ def after_expiry(
     allows only one attempt gets no second one.
 
     ``is_moved``: a newer text was asked for under the lease. That one has not been tried yet.
-    ``is_batch``: the provider has not answered in time; no worker died, and nobody is to blame.
+    ``is_batch``: the provider has not answered in time; no worker died, and no job is to blame.
     """
     if is_batch:
         return GiveBack()
@@ -181,7 +181,7 @@ class Existing:
     text_hash: str | None
     is_cancelled_by_operator: bool
     is_put_off: bool = False
-    """It waits because nobody was in a hurry; see ``NewJob``."""
+    """It waits because it was not urgent; see ``NewJob``."""
 
 
 def on_enqueue(existing: Existing, wish: NewJob) -> EnqueueOutcome:

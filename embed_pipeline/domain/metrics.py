@@ -56,7 +56,7 @@ class QueueState:
 
     @property
     def closed(self) -> str | None:
-        """Why nobody gets a job, in words; None where everybody does."""
+        """Why no jobs are given out, in words; None if they are."""
         if self.is_paused:
             return f"the queue is paused since {in_utc(self.paused_since)} by {self.paused_by}"
         return None if self.breaker.status is BreakerStatus.CLOSED else str(self.breaker)
@@ -89,11 +89,11 @@ class QueueMetrics:
     oldest_ended: timedelta | None = None
     """How long ago the first of the jobs ended that are still kept."""
     last_recovery: datetime | None = None
-    """When somebody last looked for expired leases, whether there were any or not."""
+    """When expired leases were last looked for, whether there were any or not."""
     former_model: int = 0
     """Pending jobs of a model that the queue belonged to before; the scan ends them."""
     unadopted: int = 0
-    """Jobs that somebody else wrote or edited, and nobody has put right yet."""
+    """Jobs that another program wrote or edited, not adopted yet."""
     hold: Hold | None = None
     """The pause that the provider has asked for, of everybody who shares the rate limit."""
     budget: tuple[BudgetUse, ...] = ()

@@ -40,7 +40,7 @@ class Names:
     properties: Mapping[str, int] = field(default_factory=dict)
     """Those of some nodes of the label."""
     relations: Mapping[str, int] | None = None
-    """The types of relationships; ``None`` if nobody has looked."""
+    """The types of relationships; ``None`` if not read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class EmbeddingModel:
     shorter: range | tuple[int, ...] = ()
     """Lengths it can be asked to shorten its vectors to."""
     quality: str = ""
-    """How good it was measured to be, and for whom; for models that nobody else tells about."""
+    """How good it was measured to be, and for what; for models without published figures."""
 
     def can_make(self, dimensions: int) -> bool:
         """Whether the model can make vectors of this length."""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from embed_pipeline.domain.words import span
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -11,7 +13,7 @@ class Outlook:
     left: int | None = None
     wait: float = 0.0
     closed: str | None = None
-    """Why nobody gets a job."""
+    """Why no jobs are given out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Progress:
         if self.done:
             parts.append(f"{self.rate:.1f}/s")
         if self.left and self.eta is not None:
-            parts.append(f"ETA {clock(self.eta)}")
+            parts.append(f"ETA {span(self.eta)}")
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.wait >= 1:
@@ -63,7 +65,7 @@ class Progress:
 def progress_line(progress: Progress, *, waited: float) -> str:
     """The line that a run logs once a minute; ``waited`` are seconds spent on the rate limit."""
     left = "an unknown number" if progress.left is None else progress.left
-    eta = "unknown" if progress.eta is None else clock(progress.eta)
+    eta = "unknown" if progress.eta is None else span(progress.eta)
     now = f"for {progress.wait:.0f} s more" if progress.wait >= 1 else "no"
     return (
         f"{progress.done} done, {progress.failed} failed, {left} left; {progress.rate:.1f} a "
@@ -74,7 +76,7 @@ def progress_line(progress: Progress, *, waited: float) -> str:
 def time_left(left: int, per_minute: float, *, hold: timedelta = timedelta(0)) -> timedelta | None:
     """When ``left`` jobs are done at the measured pace, after a pause of the provider.
 
-    None where nothing is left, or nothing was completed lately: then nobody knows.
+    None where nothing is left, or nothing was completed lately, so that the pace is unknown.
     """
     if left <= 0 or per_minute <= 0:
         return None
@@ -86,11 +88,4 @@ def outlook(left: int, per_minute: float, *, hold: timedelta = timedelta(0)) -> 
     eta = time_left(left, per_minute, hold=hold)
     if eta is None:
         return None
-    return f"ETA {clock(eta.total_seconds())} for {left} jobs at {per_minute:.0f} a minute"
-
-
-def clock(seconds: float) -> str:
-    """Minutes and seconds, and hours where there are any."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"ETA {span(eta)} for {left} jobs at {per_minute:.0f} a minute"

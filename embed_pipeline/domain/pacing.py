@@ -135,7 +135,7 @@ def _lost(backlog: Backlog, drains: Drains, limit: Grant) -> str | None:
 
 def _after_failures(drains: Drains, due: str) -> Wait | None:
     pause = pause_after(drains.failed_in_a_row)
-    # A failure still to come: the clock was set back, and nobody waits for it to catch up.
+    # A failure in the future: the clock was set back; do not wait for it to catch up.
     if drains.since_failure is None or not timedelta(0) <= drains.since_failure < pause:
         return None
     left = _left(pause - drains.since_failure)

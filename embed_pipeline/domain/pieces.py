@@ -1,7 +1,7 @@
 """The pieces of a text as nodes of their own, so that a search finds the passage.
 
 An entity whose embedding wants it has one for each piece of its text, also where there is only one:
-whoever searches the pieces finds every entity. The entity keeps the mean of their vectors.
+a search of the pieces finds every entity. The entity keeps the mean of their vectors.
 """
 
 import re
@@ -24,8 +24,11 @@ MOST_TOKENS: Final = 8_191
 MOST_PIECES: Final = 10_000
 PREFIX: Final = "prefix-1:"
 """Begins the recipe of a text that is sent with a prefix; its length comes first."""
+SENT_AS: Final = "sent-as-1:"
+"""Begins the recipe of a text that is sent as of a type that was set; its length comes first."""
 _RECIPE: Final = re.compile(rf"{RECIPE}([0-9]+):(.*)", re.DOTALL)
 _PREFIXED: Final = re.compile(rf"{PREFIX}([0-9]+):(.*)", re.DOTALL)
+_SENT_AS: Final = re.compile(rf"{SENT_AS}([0-9]+):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class RecipeParts(NamedTuple):
 
     tokens: int | None
     """Per piece, where pieces are nodes."""
+    sent_as: str
     prefix: str
     text: str
     """The recipe of the text itself."""
@@ -68,15 +72,23 @@ def prefixed_recipe(prefix: str, text: str) -> str:
     return f"{PREFIX}{len(prefix)}:{prefix}{text}" if prefix else text
 
 
+def typed_recipe(sent_as: str, recipe: str) -> str:
+    """The name of the recipe of a text of which the request says the type."""
+    return f"{SENT_AS}{len(sent_as)}:{sent_as}{recipe}" if sent_as else recipe
+
+
 def parse_recipe(recipe: str) -> RecipeParts:
     """Take the name of a recipe apart."""
-    tokens, prefix = None, ""
+    tokens, sent_as, prefix = None, "", ""
     if found := _RECIPE.fullmatch(recipe):
         tokens, recipe = int(found[1]), found[2]
+    if found := _SENT_AS.fullmatch(recipe):
+        length = int(found[1])
+        sent_as, recipe = found[2][:length], found[2][length:]
     if found := _PREFIXED.fullmatch(recipe):
         length = int(found[1])
         prefix, recipe = found[2][:length], found[2][length:]
-    return RecipeParts(tokens, prefix, recipe)
+    return RecipeParts(tokens, sent_as, prefix, recipe)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from embed_pipeline.domain.embedding import RequestLimits
 
 Encoding = Literal["base64", "float"]
 OWN_SERVER: Final = "a server of your own"
-"""Instead of a list: nobody charges for a token."""
+"""Instead of a list: tokens are free."""
 OLLAMA_PORT: Final = 11_434
 """The only port that tells a server: the others are everybody's."""
 
@@ -58,7 +58,7 @@ class Profile:
     def type_for(self, *, is_question: bool) -> dict[str, str]:
         """The request field that names the type of its texts; empty for most servers."""
         said = self.question_type if is_question else self.document_type
-        return {self.type_field: said} if self.type_field else {}
+        return {self.type_field: said} if self.type_field and said else {}
 
 
 OPENAI: Final = Profile("openai", prices="openai", hosts=("api.openai.com",))

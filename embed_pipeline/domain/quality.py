@@ -85,7 +85,7 @@ class Quality:
     hub: float = 0.0
     """Share of entities whose nearest neighbour is one and the same."""
     is_withheld: bool = False
-    """Edges are in the texts, and nobody could embed enough of them without."""
+    """Edges are in the texts, and too few texts could be embedded without them."""
     drift: float | None = None
     """The smallest cosine of texts that were embedded again with their stored vectors."""
     at: datetime | None = None

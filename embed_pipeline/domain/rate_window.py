@@ -20,6 +20,7 @@ from embed_pipeline.domain.budget import (
     rolled,
 )
 from embed_pipeline.domain.holds import Allowance, Hold, Left, Origin, Rest, clamped
+from embed_pipeline.domain.words import exactly
 
 SLICES: Final = 50
 _LONGEST_MARGIN_MS: Final = 1_000
@@ -38,7 +39,7 @@ class RateLimits:
     def __str__(self) -> str:
         limits = {"requests": self.requests, "tokens": self.tokens}
         said = " and ".join(f"{n} {what}" for what, n in limits.items() if n is not None)
-        return f"{said} in {self.interval.total_seconds():g} s" if said else "no limit"
+        return f"{said} in {exactly(self.interval)}" if said else "no limit"
 
     @property
     def slice_ms(self) -> int:
@@ -116,7 +117,7 @@ class LimiterState:
 def hold(window: Window, *, pause_ms: int, now_ms: int, origin: Origin | None = None) -> Window:
     """Grant nothing for this long; a longer pause decided before stays.
 
-    Invariant: no pause is longer than ``clamped`` grants, whoever asks.
+    Invariant: no pause is longer than ``clamped`` grants.
     """
     granted_ms = _ms(clamped(_duration(pause_ms)))
     if window.not_before_ms >= now_ms + granted_ms:

@@ -79,7 +79,7 @@ _KEPT: Final = frozenset(_PROVIDERS_WORDS.split())
 def secrets_of(variables: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Every value of an environment that must not be shown, in every spelling.
 
-    By the name of its variable, whoever it belongs to; and passwords inside addresses.
+    By the name of its variable, whatever program it belongs to; and passwords inside addresses.
     """
     found: set[str] = set()
     for name, value in variables:
@@ -137,7 +137,7 @@ def without_words_of(texts: Iterable[str], message: str) -> str:
 
     Providers quote what they refuse: whole, cut off, or escaped. No quotation marks can be relied
     on, so each word is compared by itself; those that providers use for every fault stay, or
-    nobody could tell what is wrong.
+    it could not be told what is wrong.
     """
     sent = "\n".join(texts).casefold()
 

@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.job import JobStatus, Lease, LeasedJob
 from embed_pipeline.domain.pieces import Passage
 from embed_pipeline.domain.vector import Vector
+
+ENDED: Final = tuple(status for status in JobStatus if status.is_terminal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Beat:
     cancelled: tuple[Lease, ...] = ()
     lost: tuple[Lease, ...] = ()
     settled: Mapping[Lease, str] = field(default_factory=dict)
-    """Ended by a call under the lease itself, and how: nobody has taken them away."""
+    """Ended by a call under the lease itself, and how: they were not taken away."""
     lock_until: datetime | None = None
 
 
@@ -48,7 +50,7 @@ class EntityFate(StrEnum):
     LONG = "long"
     """Its text is longer than was asked for; only its size was read."""
     FENCED = "fenced"
-    """The lease is no longer current, so nobody looked."""
+    """The lease is no longer current; the entity was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class CompletionOutcome(StrEnum):
 
     COMPLETED = "completed"
     FENCED = "fenced"
-    """Somebody else holds or ended the job; nothing was written."""
+    """Another worker holds or ended the job; nothing was written."""
     SUPERSEDED = "superseded"
     """A newer version exists; the job is cancelled."""
     GONE = "gone"
@@ -168,6 +170,28 @@ class PurgeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Cleanup:
+    """What was deleted, or would be."""
+
+    jobs: PurgeReport
+    actions: int
+    """Entries of the audit."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to delete."""
+        return self.jobs.deleted > 0 or self.actions > 0
+
+
+def retention_in_words(retention: Mapping[JobStatus, timedelta]) -> str:
+    """The retention in words; once if it is the same for all states."""
+    days = {status: f"{retention[status].days} days" for status in ENDED}
+    if len(set(days.values())) == 1:
+        return days[JobStatus.COMPLETED]
+    return ", ".join(f"{number} ({status})" for status, number in days.items())
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """An entity and how near it is: 1 is the same direction, 0 the opposite."""
 
@@ -175,7 +199,7 @@ class Hit:
     type: str | None
     score: float
     text: str
-    """What the entity's vector was made of, if nobody has changed it since; a long one is cut."""
+    """What the entity's vector was made of, if unchanged since; a long one is cut."""
     sentence: str | None = None
     """The part of the text that is nearest to the question."""
     passage: str | None = None

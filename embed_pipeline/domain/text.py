@@ -19,7 +19,7 @@ from embed_pipeline.domain.entity import (
     template_names,
 )
 from embed_pipeline.domain.keys import whole_number
-from embed_pipeline.domain.pieces import parse_recipe, prefixed_recipe
+from embed_pipeline.domain.pieces import parse_recipe, prefixed_recipe, typed_recipe
 from embed_pipeline.domain.relations import (
     READ_AS,
     RECIPE as NEIGHBOURS,
@@ -56,7 +56,7 @@ def nearest_sentence(
 def sentence_by_words(question: str, sentences: Sequence[str]) -> str | None:
     """The sentence that shares most words with the question; the first if none shares any.
 
-    Where a vector costs money, nobody pays for how a hit is shown.
+    Where a vector costs money, the display of a hit costs none.
     """
     asked = set(_WORD.findall(question.casefold()))
     return max(
@@ -131,7 +131,7 @@ def recipe_of(shape: EntityShape) -> str:
         whole = shape.relations.recipe(shape.template)
     else:
         whole = f"template-1:{shape.template}"
-    whole = prefixed_recipe(shape.prefix, whole)
+    whole = typed_recipe(shape.sent_as, prefixed_recipe(shape.prefix, whole))
     return shape.pieces.recipe(whole) if shape.pieces else whole
 
 

@@ -16,6 +16,8 @@ Vector = NewType("Vector", bytes)
 """Numbers of 32 bits in the byte order of the providers, which is that of every machine for which
 the packages of this project are built; its length is not checked."""
 
+MOST_DIMENSIONS: Final = 4_096
+"""The longest vector that Neo4j can index."""
 BYTES_PER_NUMBER: Final = 4
 NOTHING: Final = Vector(b"")
 """Stands for what a provider sent where a vector should be, and is none."""
@@ -77,7 +79,7 @@ def can_be_found(vector: Vector) -> bool:
 def print_of(vector: Vector) -> int:
     """The print stored beside a vector: 64 bits over ``SAMPLED`` of its numbers.
 
-    Tells whether somebody else has written another vector since; those of two programs or models
+    Tells whether another vector was written since; those of two programs or models
     differ in every number. Measured for a page of 500 with 1,536 dimensions: a sample costs the
     scan no more than ``size()`` (61 and 68 ms: Neo4j reads an array as a whole anyway), a sum over
     all numbers 80 ms, and sending all numbers to be hashed here 2,463 ms.

@@ -21,3 +21,9 @@ def span(length: timedelta | float) -> str:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def exactly(length: timedelta) -> str:
+    """Format a duration that was set: as ``span`` where that rounds nothing."""
+    seconds = length.total_seconds()
+    return span(length) if seconds % 60 == 0 else f"{seconds:g} s"

@@ -3,7 +3,7 @@
 An answer is ``{"data": [{"index": 0, "embedding": …}, …], "usage": …}``. Read as a whole it costs a
 multiple of its size: the body, its text, the strings or floats in it, and then the vectors. Here
 each entry of ``data`` becomes a vector as soon as it has arrived, and is forgotten; the rest of the
-answer is small. Whoever sends without end is cut off.
+answer is small. One without an end is cut off.
 """
 
 import json
@@ -16,6 +16,7 @@ import openai
 
 from embed_pipeline.domain.vector import (
     BYTES_PER_NUMBER,
+    MOST_DIMENSIONS,
     NOTHING,
     Vector,
     dimensions_of,
@@ -24,9 +25,6 @@ from embed_pipeline.domain.vector import (
 
 WRITTEN_NUMBER: Final = 32
 """Bytes of a number in JSON, at most: 24 of a double, a comma, and blanks. Base64 needs 5.4."""
-MOST_NUMBERS: Final = 4_096
-"""The longest vector that Neo4j can index. A model of another length than the settings say must
-still be read, to say so."""
 REST_OF_ENTRY: Final = 1_024
 REST_OF_ANSWER: Final = 64 * 1_024
 ERROR_BYTES: Final = 1_024 * 1_024
@@ -80,7 +78,7 @@ class AnswerReader:
     def __init__(self, *, inputs: int, dimensions: int) -> None:
         self._inputs = inputs
         self._dimensions = dimensions
-        self._most_of_entry = WRITTEN_NUMBER * max(dimensions, MOST_NUMBERS) + REST_OF_ENTRY
+        self._most_of_entry = WRITTEN_NUMBER * max(dimensions, MOST_DIMENSIONS) + REST_OF_ENTRY
         self._most = inputs * self._most_of_entry + REST_OF_ANSWER
         self._read = 0
         self._depth = 0
@@ -134,7 +132,7 @@ class AnswerReader:
         """The vectors in the order of the texts, and the tokens that the provider charges for.
 
         Raises:
-            ValueError: nobody could say which vector is whose.
+            ValueError: it is unclear which vector belongs to which text.
         """
         whole = json.loads(self._rest)
         if not isinstance(whole, dict):
@@ -185,7 +183,7 @@ class AnswerReader:
             raise ValueError("there are more vectors than texts")
         vector = _vector(entry["embedding"])
         if vector and dimensions_of(vector) != self._dimensions:
-            # Nobody uses it; the first one is kept to tell its length.
+            # Not used; the first one is kept to tell its length.
             self._unfit = vector = self._unfit or vector
         self._found[index] = vector
 

@@ -236,7 +236,7 @@ def _message_of(error: openai.APIError) -> str:
 
 def _refusal(error: openai.APIError, sent: Sequence[str]) -> Refusal:
     status = getattr(error, "status_code", None)
-    # A hostile answer has no end, and quotes the texts where nobody expects it.
+    # A hostile answer has no end, and quotes the texts in unexpected places.
     said = (_message_of(error), str(error.code or ""), str(error.param or ""))
     words = words_beside(sent, " ".join(part[: 4 * MAX_MESSAGE] for part in said))
     return Refusal(f"{status} {error.code is None} {error.param is None}", words)

@@ -35,7 +35,7 @@ WINDOW: Final = "24h"
 ANSWER_WITHIN: Final = timedelta(seconds=20)
 """For a question of a few bytes: a drain waits for it before it leases."""
 FILE_WITHIN: Final = timedelta(minutes=10)
-"""For a file of 150 MB; the turn of whoever sends it is renewed meanwhile."""
+"""For a file of 150 MB; the turn of its sender is renewed meanwhile."""
 FILES_LAST: Final = int(timedelta(days=7).total_seconds())
 """What a crash leaves at the provider is gone after that."""
 LISTED: Final = 100

@@ -1,4 +1,4 @@
-"""A provider that somebody else wrote: a class that a setting names."""
+"""A provider written by the user: a class that a setting names."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,6 +19,9 @@ class PythonProvider(ABC):
     Everything around the request is the queue's: batches, limits, retries, fences.
     """
 
+    for_questions: bool = False
+    """Whether texts are questions, where a model embeds these otherwise; set before any request."""
+
     def __init__(self, *, model: str, dimensions: int) -> None:
         """Open resources; ``limits`` may be set to what a request can hold."""
         self.model = model
@@ -31,7 +34,7 @@ class PythonProvider(ABC):
 
         Raises:
             PermanentError: a text is refused; it is looked for, and fails alone.
-            RateLimitedError: too many requests; nobody loses an attempt.
+            RateLimitedError: too many requests; no job loses an attempt.
             CriticalError: nothing will work until a person acts; the queue stops.
             TransientError: the same may work later; so is every other exception understood.
         """
@@ -58,7 +61,9 @@ class PythonProvider(ABC):
         """Close resources."""
 
 
-def open_own(named: str, *, model: str, dimensions: int) -> PythonProvider:
+def open_own(
+    named: str, *, model: str, dimensions: int, for_questions: bool = False
+) -> PythonProvider:
     """Make the provider that ``python:package.module:Class`` names.
 
     Raises:
@@ -78,7 +83,7 @@ def open_own(named: str, *, model: str, dimensions: int) -> PythonProvider:
             "from embed_pipeline.PythonProvider"
         )
     try:
-        return found(model=model, dimensions=dimensions)
+        provider = found(model=model, dimensions=dimensions)
     except EmbeddingError:
         raise
     except Exception as error:
@@ -86,3 +91,5 @@ def open_own(named: str, *, model: str, dimensions: int) -> PythonProvider:
             f"EMBEDDING_PROVIDER is {named!r}, but {name}(model=…, dimensions=…) cannot be made: "
             f"{type(error).__name__}"
         ) from None
+    provider.for_questions = for_questions
+    return provider

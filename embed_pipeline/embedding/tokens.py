@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from semantic_text_splitter import TextSplitter
 
 from embed_pipeline.domain.embedding import PreparedText
+from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.pieces import Pieces
 
 logger = logging.getLogger(__name__)
@@ -85,11 +86,14 @@ def prepare(text: str, *, max_tokens: int, prefix: str = "") -> PreparedText:
 
 
 def document_splitter(
-    pieces: Pieces | None, *, max_tokens: int, prefix: str = ""
+    shape: EntityShape, *, max_tokens: int
 ) -> Callable[[str], PreparedText] | None:
     """How a drain prepares texts; None where the provider's own way will do."""
-    if pieces is not None:
-        return lambda text: prepare_in_pieces(text, pieces, max_tokens=max_tokens, prefix=prefix)
+    prefix = shape.prefix
+    if (pieces := shape.pieces) is not None:
+        return lambda text: _sent_as(
+            shape.sent_as, prepare_in_pieces(text, pieces, max_tokens=max_tokens, prefix=prefix)
+        )
     return partial(prepare, max_tokens=max_tokens, prefix=prefix) if prefix else None
 
 
@@ -103,6 +107,12 @@ def prepare_in_pieces(
         size = min(max_tokens, max(2 * size, prepared.tokens // pieces.most))
         prepared = prepare(text, max_tokens=size, prefix=prefix)
     return prepared
+
+
+def _sent_as(type_: str, text: PreparedText) -> PreparedText:
+    """The same under the type of a request; the hash of a piece has it."""
+    pieces = tuple(replace(piece, sent_as=type_) for piece in text.pieces)
+    return replace(text, sent_as=type_, pieces=pieces)
 
 
 def _behind(prefix: str, ahead: int, text: PreparedText) -> PreparedText:

@@ -52,7 +52,7 @@ _HOME_OF = {
 if not TYPE_CHECKING:  # which would take every name for one of these
 
     def __getattr__(name: str) -> Any:
-        """Load pandas for whoever asks for a table, and not for the code location."""
+        """Load pandas where a table is asked for, and not in the code location."""
         if name == "capacity":
             return import_module(f"{__name__}.capacity")
         if name not in _HOME_OF:

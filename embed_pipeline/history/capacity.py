@@ -109,7 +109,7 @@ def arrivals_per_minute(metrics: pd.DataFrame) -> float:
         return 0.0
     steps = metrics.reindex(columns=list(ARRIVED)).fillna(0.0).sum(axis="columns").diff()
     minutes = (metrics.index[-1] - metrics.index[0]) / timedelta(minutes=1)
-    # It falls only where somebody deleted jobs by hand or installed anew.
+    # It falls only where jobs were deleted by hand, or after a new installation.
     return float(steps.clip(lower=0.0).sum()) / minutes
 
 

@@ -1,4 +1,4 @@
-"""A bar for reading long histories; by time, because nobody knows the number of records."""
+"""A progress bar for reading long histories; by time, as the number of records is unknown."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

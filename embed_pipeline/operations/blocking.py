@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -14,5 +15,26 @@ def finish(work: Coroutine[Any, Any, Result]) -> Result:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+    return _finish_in_thread(work)
+
+
+def _finish_in_thread(work: Coroutine[Any, Any, Result]) -> Result:
+    """An interrupt cancels the work, and is raised once that has ended in an orderly way."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+
+    async def ended() -> Result:
+        return await task
+
+    def run() -> Result:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            return runner.run(ended())
+
     with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        try:
+            return thread.submit(run).result()
+        except BaseException:
+            # A closed loop: the work has ended, or this is its own error.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(task.cancel)
+            raise

@@ -1,25 +1,10 @@
 """Deletes what the retention has ended: the one way for schedule, job and command line."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 
-from embed_pipeline.domain.results import PurgeReport
+from embed_pipeline.domain.results import Cleanup
 from embed_pipeline.settings import Settings
 from embed_pipeline.store.queue import Queue
-
-
-@dataclass(frozen=True, slots=True)
-class Cleanup:
-    """What was deleted, or would be."""
-
-    jobs: PurgeReport
-    actions: int
-    """Entries of the audit."""
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is anything to delete."""
-        return self.jobs.deleted > 0 or self.actions > 0
 
 
 async def clean_up(

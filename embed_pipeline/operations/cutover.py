@@ -201,7 +201,7 @@ async def finish(
     for clients that know no other. They search it up to this moment, so there is no grace.
 
     Raises:
-        CutoverError: somebody may still search it.
+        CutoverError: it may still be searched.
     """
     alias = await _known(driver, settings)
     other = alias.other

@@ -193,7 +193,7 @@ async def _examine_provider(settings: Settings, *, ask_provider: bool) -> Findin
         finally:
             await embedder.close()
     except PermanentError as error:
-        # Nobody can have a reason to refuse this word: it is the request that is refused.
+        # No server has a reason to refuse this word: it is the request that is refused.
         code = ConfigurationError.exit_code
         return Finding("Provider", Mark.BAD, f"{name}: {error}", error.advice, code)
     except EmbeddingError as error:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from embed_pipeline.domain.words import exactly
 from embed_pipeline.settings import Settings, warnings
 from embed_pipeline.settings.types import written
 
@@ -45,8 +46,8 @@ def examine_settings(settings: Settings) -> list[Finding]:
     good = Finding(
         "Settings",
         Mark.GOOD,
-        f"retention {settings.retention_days} days, lease {settings.lease.total_seconds():g} s, "
-        f"heartbeat {settings.heartbeat.total_seconds():g} s, {limit}, "
+        f"retention {settings.retention_days} days, lease {exactly(settings.lease)}, "
+        f"heartbeat {exactly(settings.heartbeat)}, {limit}, "
         f"{settings.max_attempts} attempts",
     )
     return [good, *(Finding("Settings", Mark.WARNING, text) for text in warnings(settings))]

@@ -109,12 +109,13 @@ def settings_of(settings: Settings, side: Side) -> Settings:
 
 
 def _text_of(side: Side) -> dict[str, Any]:
-    """The side's settings of neighbours, pieces and prefix, if it has any."""
-    tokens, prefix, whole = parse_recipe(side.recipe)
+    """The side's settings of neighbours, pieces, prefix and type, if it has any."""
+    tokens, sent_as, prefix, whole = parse_recipe(side.recipe)
     found = Relations.parse(whole)
     said = relations_settings(found[0]) if found else {}
     pieces = {"pieces": "nodes", "pieces_tokens": tokens} if tokens else {"pieces": "mean"}
-    text = {**pieces, "document_prefix": prefix}
+    field, _, type_ = sent_as.partition("=")
+    text = {**pieces, "document_prefix": prefix, "type_field": field, "document_type": type_}
     return {f"relations_{name}": value for name, value in said.items()} | text
 
 
@@ -145,7 +146,7 @@ def wanted_settings(
 def settings_for_model(settings: Settings, named: str) -> Settings:
     """These settings with a model by its name, or by its provider's; ``model@256`` is a length.
 
-    A price or prefix that was set is that of the model that is set, and no other's.
+    A price, prefix or type that was set is that of the model that is set, and no other's.
 
     Raises:
         ConfigurationError: no provider has such a model, or not of this length.
@@ -173,7 +174,11 @@ def settings_for_model(settings: Settings, named: str) -> Settings:
     if wanted.model == settings.model:
         return wanted
     return wanted.model_copy(
-        update={"own_price": None, "document_prefix": "", "question_prefix": ""}
+        update={
+            "own_price": None,
+            **dict.fromkeys(("document_prefix", "question_prefix"), ""),
+            **dict.fromkeys(("type_field", "document_type", "question_type"), ""),
+        }
     )
 
 
@@ -193,6 +198,6 @@ def difference(settings: Settings, alias: Alias | None) -> str | None:
     return (
         f"the settings (EMBEDDING_PROVIDER, EMBEDDING_MODEL, EMBEDDING_DIMENSIONS, "
         f"EMBED_ENTITY_TEMPLATE, EMBED_ENTITY_RELATIONS_…, EMBED_PIECES, "
-        f"EMBEDDING_DOCUMENT_PREFIX) say {meant}, "
+        f"EMBEDDING_DOCUMENT_PREFIX, EMBEDDING_DOCUMENT_TYPE) say {meant}, "
         f"live is {live.described(with_text=with_text)}; {todo}"
     )

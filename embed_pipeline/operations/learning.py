@@ -71,7 +71,7 @@ async def relearnt(settings: Settings) -> Settings:
 
 
 async def remember_now(settings: Settings, learnt: Learnt) -> bool:
-    """Keep what somebody has found out by hand; False where the queue cannot be reached."""
+    """Keep what was found out by hand; False where the queue cannot be reached."""
     try:
         async with connected(wiring.connection(settings)) as driver:
             database = wiring.queue_on(driver, settings).database

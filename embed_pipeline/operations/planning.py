@@ -12,6 +12,7 @@ from embed_pipeline.domain.embedding import PieceSize, RequestLimits, TextSize
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.plan import Pace, Packing, Plan
 from embed_pipeline.domain.text import render_for
+from embed_pipeline.domain.words import exactly
 from embed_pipeline.operations import wiring
 from embed_pipeline.store.load import ANY_LENGTH, read_entities
 from embed_pipeline.store.pieces import known_pieces
@@ -40,7 +41,7 @@ def text_measure(settings: Settings) -> Callable[[Mapping[str, Any]], TextSize]:
 
     shape, most = settings.entity_shape, request_limits(settings).tokens_per_input
     render = render_for(shape)
-    split = document_splitter(shape.pieces, max_tokens=most, prefix=shape.prefix)
+    split = document_splitter(shape, max_tokens=most)
 
     def measure(properties: Mapping[str, Any]) -> TextSize:
         text = render(properties)
@@ -170,9 +171,9 @@ def _plan(settings: Settings, packing: Packing, entities: int, kinds: Mapping[st
     if settings.openai_base_url and not settings.provider.runs_here:
         assumptions.append(ESTIMATED)
     if time is not None:
-        pace = f"{limits.requests} requests in {limits.interval.total_seconds():g} s"
+        pace = f"{limits.requests} requests in {exactly(limits.interval)}"
         tokens = "" if limits.tokens is None else f" and {limits.tokens} tokens"
-        assumptions.append(f"nobody else uses the limit of {pace}{tokens}")
+        assumptions.append(f"nothing else uses the limit of {pace}{tokens}")
     return Plan(
         model=settings.model,
         entities=entities,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from embed_pipeline.settings import Settings
 
 FEWEST_TOKENS: Final = 64
-"""Nobody takes less of a text; it is the least that may be set."""
+"""No server takes less of a text; it is the least that may be set."""
 USUAL_INPUTS: Final = (1, 4, 8, 10, 16, 25, 32, 64, 96, 100, 128, 256, 512, 1_000, 1_024)
 USUAL_TOKENS: Final = (FEWEST_TOKENS, 128, 256, 384, 512, 1_024, 2_048, 4_096)
 """What servers are limited to; a drain asks for these only, with four requests instead of a dozen.
@@ -41,7 +41,7 @@ Remember = Callable[[Learnt], Awaitable[bool]]
 
 
 async def is_embedded(embedder: Embedder, texts: Sequence[PreparedText]) -> bool:
-    """Send a request that nobody counts, because somebody has asked for it by hand."""
+    """Send a request that is not counted, because it was asked for by hand."""
     try:
         return len((await embedder.embed(texts)).vectors) == len(texts)
     except (PermanentError, TooLargeError):

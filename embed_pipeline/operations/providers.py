@@ -23,7 +23,12 @@ def open_provider(settings: Settings, *, for_questions: bool = False) -> Embedde
         case Provider.OWN:
             from embed_pipeline.embedding.own import open_own
 
-            return open_own(settings.embedding_provider, model=model, dimensions=dimensions)
+            return open_own(
+                settings.embedding_provider,
+                model=model,
+                dimensions=dimensions,
+                for_questions=for_questions,
+            )
         case Provider.LOCAL | Provider.LOCAL_FAST as provider:
             from embed_pipeline.embedding.local import open_local
 

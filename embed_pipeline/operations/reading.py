@@ -1,4 +1,4 @@
-"""Reads everything about the queue at once: for metrics, for checks, and for whoever looks."""
+"""Reads everything about the queue at once: for metrics, checks, status and reports."""
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -10,6 +10,7 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.misfits import Misfit
 from embed_pipeline.domain.pacing import ScanPace
+from embed_pipeline.domain.words import exactly
 from embed_pipeline.operations import wiring
 from embed_pipeline.operations.fit import find_misfits
 from embed_pipeline.operations.following import live_settings
@@ -152,7 +153,7 @@ def arrival(trigger: TriggerState, interval: timedelta) -> Arrival:
     return Arrival(
         is_at_once=False,
         is_sure=True,
-        detail=f"with the next scan, {interval.total_seconds():g} s or more apart: {why}",
+        detail=f"with the next scan, {exactly(interval)} or more apart: {why}",
     )
 
 

@@ -15,14 +15,14 @@ from embed_pipeline.store.queue import Queue
 from embed_pipeline.worker.processing import LOOK_AGAIN
 
 OnWait = Callable[[Grant], None]
-"""Is told each time the rate limit makes somebody wait."""
+"""Called each time the rate limit causes a wait."""
 
 
 async def wait_for_grant(limiter: RateLimiter, *, tokens: int, on_wait: OnWait) -> None:
     """Wait until so many tokens may be sent.
 
     Raises:
-        BudgetSpentError: no more may be spent for now; nobody waits for midnight.
+        BudgetSpentError: no more may be spent for now; there is no waiting for midnight.
     """
     while not (grant := await limiter.acquire(tokens=tokens)).is_granted:
         if grant.budget is not None:

@@ -19,4 +19,4 @@ def document_splitter(
     from embed_pipeline.embedding import tokens  # only where it is wanted
 
     shape, most = settings.entity_shape, embedder.limits.tokens_per_input
-    return tokens.document_splitter(shape.pieces, max_tokens=most, prefix=shape.prefix)
+    return tokens.document_splitter(shape, max_tokens=most)

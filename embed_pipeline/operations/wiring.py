@@ -105,7 +105,7 @@ async def install_schema(
     queue = queue_on(driver, settings)
     identity = (queue.acting_as(operator) if operator else queue).identity
     if change_model and await identity.refusal():
-        # First of all: from here on nobody works with the former model.
+        # First of all: from here on no worker uses the former model.
         await identity.change()
     await identity.check()
     report = await schema.install(

@@ -67,7 +67,7 @@ def _pace(history: History) -> tuple[bool | None, str]:
     wait = f"{number_of(waiting)} {'waits' if waiting == 1 else 'wait'}"
     silence = history.now - metrics.index[-1]
     if silence > _patience(metrics):
-        return False, f"Nobody knows: the last reading is {span(silence)} old. {LOOK_AT_DAGSTER}"
+        return False, f"Unknown: the last reading is {span(silence)} old. {LOOK_AT_DAGSTER}"
     if latest(metrics, "is_breaker_open"):
         return False, f"No: the breaker is open, and {wait}."
     if latest(metrics, "is_paused"):

@@ -20,7 +20,7 @@ MOST_POINTS: Final = 400
 """More than the picture has pixels for are summed up, each figure by what it means."""
 LINES: Final = 4
 GAP: Final = 5
-"""Where so many readings are missing in a row, the line is broken: nobody knows what was there."""
+"""Where so many readings are missing in a row, the line is broken: its course is unknown."""
 
 
 def line_chart(series: Mapping[str, pd.Series], *, label: str) -> str:

@@ -29,6 +29,7 @@ from embed_pipeline.settings.load import (
     load_settings,
     warnings,
 )
+from embed_pipeline.settings.profiles import type_settings
 
 if TYPE_CHECKING:
     from yaml import MappingNode, Node
@@ -122,13 +123,14 @@ def settings_for(embedding: Embedding, *, queue: str, database: str) -> Settings
         ConfigurationError: lists every problem, one per line.
     """
     shape, model = embedding.shape, embedding.model
-    named = {field.name for field in fields(shape)} - {"index", "relations", "pieces"}
+    named = {field.name for field in fields(shape)} - {"index", "relations", "pieces", "sent_as"}
     related = relations_settings(shape.relations).items()
     given = {
         **{f"EMBED_ENTITY_{name.upper()}": getattr(shape, name) for name in named},
         **{f"EMBED_ENTITY_RELATIONS_{name.upper()}": value for name, value in related},
         **pieces_settings(shape.pieces),
         "EMBEDDING_DOCUMENT_PREFIX": shape.prefix,
+        **type_settings(shape.sent_as),
         "EMBED_VECTOR_INDEX": shape.index,
         "EMBEDDING_PROVIDER": str(embedding.provider),
         "EMBEDDING_MODEL": model.removeprefix(MOCK_PREFIX)

@@ -200,6 +200,7 @@ class EntitySettings(ProfileSettings):
             if self.pieces == "nodes"
             else None,
             prefix=self.document_prefix,
+            sent_as=self.sent_as,
             relations=Relations(
                 types=names_in(self.relations_types),
                 direction=self.relations_direction,

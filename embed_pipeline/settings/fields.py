@@ -12,6 +12,7 @@ from embed_pipeline.domain.job import LONGEST_LEASE
 from embed_pipeline.domain.models import DEFAULT_MODELS, MOCK_PREFIX, MODELS, Provider
 from embed_pipeline.domain.neo4j_uri import ALLOWED_URI
 from embed_pipeline.domain.queue_name import ALLOWED_QUEUE, DEFAULT_QUEUE, QUEUE_NAME
+from embed_pipeline.domain.vector import MOST_DIMENSIONS
 from embed_pipeline.paths import bundled_server
 from embed_pipeline.settings.types import (
     DAY,
@@ -104,9 +105,9 @@ class QueueSettings(BaseSettings):
     chosen_dimensions: WholeNumber | None = setting(
         "EMBEDDING_DIMENSIONS",
         "Length of a vector; if empty the model's own, 1536 for text-embedding-3-small.",
-        "a whole number from 1 to 4096, the most a vector index takes",
+        f"a whole number from 1 to {MOST_DIMENSIONS}, the most a vector index takes",
         ge=1,
-        le=4096,
+        le=MOST_DIMENSIONS,
     )
     send_dimensions: Literal["true", "false"] | None = setting(
         "EMBEDDING_SEND_DIMENSIONS",

@@ -33,8 +33,8 @@ RETENTION_EXAMPLE: Final = 14
 LONGEST_SHOWN: Final = 200  # characters of a wrong value
 MINUTE: Final = timedelta(minutes=1)
 UNVERIFIED: Final = (
-    "it encrypts, but does not verify whose certificate it is, so that whoever answers in the "
-    "server's place can read and change everything, the password too"
+    "it encrypts, but does not verify whose certificate it is, so that anything that answers in "
+    "the server's place can read and change everything, the password too"
 )
 """What ``+ssc`` does not do."""
 
@@ -214,9 +214,11 @@ def _model_contradictions(settings: Settings) -> Iterator[Problem]:
     if settings.has_money_budget and settings.price.usd_per_million is None:
         yield Problem(
             frozenset({"EMBED_BUDGET_USD_PER_DAY", "EMBED_BUDGET_USD_PER_MONTH"}),
-            f"EMBED_BUDGET_USD_PER_… limits dollars, but nobody knows what {settings.model} costs; "
-            "set EMBEDDING_PRICE_USD_PER_MILLION, or EMBED_BUDGET_TOKENS_PER_… instead.",
+            f"EMBED_BUDGET_USD_PER_… limits dollars, but the price of {settings.model} is not "
+            "known; set EMBEDDING_PRICE_USD_PER_MILLION, or EMBED_BUDGET_TOKENS_PER_… instead.",
         )
+    if problem := settings.type_problem:
+        yield Problem(frozenset({"EMBEDDING_TYPE_FIELD"}), problem)
     known = MODELS.get(settings.model.removeprefix(MOCK_PREFIX))
     here = DEFAULT_MODELS.get(settings.provider) if settings.provider.runs_here else None
     if here and settings.model != here:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
-from embed_pipeline.domain.entity import LONGEST_PREFIX
+from embed_pipeline.domain.entity import LONGEST_PREFIX, SENT_AS, TYPE_NAME
 from embed_pipeline.domain.models import Provider
 from embed_pipeline.domain.profiles import (
     OPENAI,
@@ -31,6 +31,11 @@ ProfileName = Literal[
 ]
 
 
+TYPES: Final = ("EMBEDDING_TYPE_FIELD", "EMBEDDING_DOCUMENT_TYPE", "EMBEDDING_QUESTION_TYPE")
+OPTIONAL_TYPE: Final = f"^({TYPE_NAME})?$"
+ALLOWED_TYPE: Final = "a letter, then letters, digits or _ . : - (at most 64)"
+ALLOWED_FIELD: Final = f"{ALLOWED_TYPE}, and no field that every request has"
+OF_EVERY_REQUEST: Final = frozenset({"model", "input", "dimensions", "encoding_format"})
 OF_REQUESTS: Final = ("max_inputs", "max_tokens", "encoding", "send_dimensions")
 """What can be set, or found out, about the requests to a server."""
 
@@ -87,6 +92,30 @@ class ProfileSettings(QueueSettings):
         max_length=LONGEST_PREFIX,
     )
 
+    type_field: str = setting(
+        "EMBEDDING_TYPE_FIELD",
+        "Field of a request that tells documents from questions, where the server has one, as"
+        " 'input_type'; if empty as the profile says.",
+        ALLOWED_FIELD,
+        "",
+        pattern=OPTIONAL_TYPE,
+    )
+    document_type: str = setting(
+        "EMBEDDING_DOCUMENT_TYPE",
+        "Value of EMBEDDING_TYPE_FIELD for documents; another one makes every vector anew. If empty"
+        " as the profile says.",
+        ALLOWED_TYPE,
+        "",
+        pattern=OPTIONAL_TYPE,
+    )
+    question_type: str = setting(
+        "EMBEDDING_QUESTION_TYPE",
+        "Value of EMBEDDING_TYPE_FIELD for questions; if empty as the profile says.",
+        ALLOWED_TYPE,
+        "",
+        pattern=OPTIONAL_TYPE,
+    )
+
     @property
     def known_profile(self) -> Profile | None:
         """The profile that is set, or that of the address."""
@@ -126,5 +155,38 @@ class ProfileSettings(QueueSettings):
             "tokens_per_input": self.max_tokens,
             "encoding": self.encoding,
             "sends_dimensions": self.send_dimensions and self.send_dimensions == "true",
+            "type_field": self.type_field or None,
+            "document_type": self.document_type or None,
+            "question_type": self.question_type or None,
         }
         return replace(profile, **{name: value for name, value in own.items() if value is not None})
+
+    @property
+    def sent_as(self) -> str:
+        """The type of documents that is set; empty for that of the profile, which needs no name."""
+        said = self.profile.type_for(is_question=False)
+        if self.provider is not Provider.OPENAI or said == (self.known_profile or OPENAI).type_for(
+            is_question=False
+        ):
+            return ""
+        return "".join(f"{field}={value}" for field, value in said.items())
+
+    @property
+    def type_problem(self) -> str | None:
+        """What is wrong with the types of requests, if anything is."""
+        if self.type_field in OF_EVERY_REQUEST:
+            return f"EMBEDDING_TYPE_FIELD is {self.type_field!r}; it must be {ALLOWED_FIELD}."
+        if (self.document_type or self.question_type) and not self.profile.type_field:
+            return (
+                "EMBEDDING_DOCUMENT_TYPE and EMBEDDING_QUESTION_TYPE are values of "
+                "EMBEDDING_TYPE_FIELD, which is not set; set it to the server's field, as "
+                "input_type."
+            )
+        return None
+
+
+def type_settings(sent_as: str) -> dict[str, str]:
+    """The variables that say the type of documents as a shape does; without one there are none."""
+    if not (found := SENT_AS.fullmatch(sent_as)):
+        return dict.fromkeys(TYPES, "")
+    return {"EMBEDDING_TYPE_FIELD": found[1], "EMBEDDING_DOCUMENT_TYPE": found[2]}

@@ -37,7 +37,7 @@ class Neo4jAdoption:
     config: QueueConfig
 
     async def strays(self) -> int:
-        """Adopt nodes without a label of ours, and leases that somebody else has ended.
+        """Adopt nodes without a label of ours, and leases that another program has ended.
 
         Costs a look at the counts and two seeks where there are none.
         """
@@ -92,5 +92,5 @@ class Neo4jAdoption:
         try:
             return await write_once(self.database, self.config.queue, token, work)
         except ConstraintError:
-            # Somebody has made a job with the key of a stray a moment ago: now it is seen.
+            # A job with the key of a stray was made a moment ago: now it is seen.
             return await write_once(self.database, self.config.queue, token, work)

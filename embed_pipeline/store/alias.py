@@ -66,7 +66,7 @@ class Neo4jAlias:
         """Make the other side the live one.
 
         Raises:
-            CutoverError: somebody else has changed the alias since it was ``seen``.
+            CutoverError: the alias has been changed since it was ``seen``.
         """
         wanted, other = seen.other, seen.live
 
@@ -78,7 +78,7 @@ class Neo4jAlias:
             if (now.epoch, now.phase, now.other) != (seen.epoch, seen.phase, wanted):
                 raise CutoverError(
                     f"the alias is at epoch {now.epoch} ({now.phase}), it was {seen.epoch} "
-                    f"({seen.phase}) a moment ago: somebody else has changed it; look again: "
+                    f"({seen.phase}) a moment ago: it has been changed meanwhile; look again: "
                     "embed-pipeline cutover status"
                 )
             return Alias(self.name, wanted, now.epoch + 1, at, other, phase)
@@ -93,7 +93,7 @@ class Neo4jAlias:
 
         def change(now: Alias | None, _at: datetime) -> Alias:
             if now is None or (now.epoch, now.other) != (seen.epoch, seen.other):
-                raise CutoverError("somebody else has changed the alias; look again")
+                raise CutoverError("the alias has been changed meanwhile; look again")
             return replace(now, phase=Phase.FINISHING, takes=takes or now.takes)
 
         return await self._change(change)
@@ -111,7 +111,7 @@ class Neo4jAlias:
                     seen.takes,
                 )
             ):
-                raise CutoverError("somebody else has changed the alias; look again")
+                raise CutoverError("the alias has been changed meanwhile; look again")
             live, other = (
                 replace(now.live, index=now.takes or now.live.index),
                 replace(now.other, index=now.live.index),
@@ -152,7 +152,7 @@ class Neo4jAlias:
 
 
 async def read_use(database: Database, side: Side) -> tuple[IndexUse | None, datetime]:
-    """When somebody last searched an index of a side, and the server's time."""
+    """When an index of a side was last searched, and the server's time."""
     pieces = for_queue("EmbedPiece", side.queue)
 
     async def work(tx: Transaction) -> tuple[IndexUse | None, datetime]:

@@ -36,7 +36,7 @@ FOR_EVER: Final = timedelta(days=36_500)
 class AuditNote:
     """The entry of one action, however many transactions that takes.
 
-    Does nothing on a database that acts for nobody: a sensor or a worker is no operator.
+    Does nothing on a database without an operator: a sensor or a worker is none.
     """
 
     database: Database
@@ -68,7 +68,7 @@ class AuditNote:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What the node holds from the beginning; empty if nobody is to be named."""
+        """What the node holds from the beginning; empty without an operator."""
         operator = self.database.operator
         if operator is None:
             return {}

@@ -2,7 +2,7 @@
 
 Times that the queue has written down for later would come too late by as much as the clock went
 back: the leases of dead workers would look valid, retries and the probe of the breaker would wait.
-So whoever recovers notes the time, and whoever finds it later than now moves them: all waits begin
+So a recovery notes the time, and one that finds it later than now moves them: all waits begin
 anew, none is longer than it would be from now. A live lease is not taken away by that, since its
 holder goes on with heartbeats.
 

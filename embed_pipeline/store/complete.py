@@ -216,7 +216,7 @@ async def _write_vectors(
         await fetch(
             tx,
             statement,
-            # No name for them here: nobody but the driver holds the lists.
+            # No name for them here: only the driver holds the lists.
             rows=[_vector_row(row) for row in part],
             vector_property=config.shape.vector,
             now=now,

@@ -116,7 +116,7 @@ async def connected(
     """
     async with opener(connection) as driver:
         try:
-            # Else the first transaction would be retried for seconds against nobody.
+            # Else the first transaction would be retried for seconds without a server.
             await driver.verify_connectivity()
             yield driver
         except _EXPLAINED as error:
@@ -212,7 +212,7 @@ def _explain_answer(error: neo4j_errors.Neo4jError, code: str, where: str) -> Em
     if code.startswith(ENDED_BY_SERVER) or "MemoryPoolOutOfMemory" in code:
         return UnreachableError(
             f"Neo4j at {where} ended the transaction before it was done ({kind}); it is "
-            "overloaded, or somebody holds a lock for long: try again, and look at its load"
+            "overloaded, or a lock is held for long: try again, and look at its load"
         )
     if error.is_retryable():
         return UnreachableError(

@@ -84,7 +84,7 @@ class Database:
     """So much longer an answer is waited for: no timeout of the server ends a commit."""
     queue: str = DEFAULT_QUEUE
     operator: Operator | None = None
-    """On whose behalf the queue is changed; what a worker or a sensor does is nobody's action."""
+    """On whose behalf the queue is changed; workers and sensors act for no operator."""
 
     @property
     def now_ms(self) -> int | None:

@@ -57,7 +57,7 @@ def enqueueing(
             missing, outcomes, max_attempts=attempts, token=token, now=now
         )
         if strays:
-            # Made by somebody else under this very key: it becomes a job of ours first.
+            # Made by another program under this very key: it is adopted first.
             foreign += (yield from adopting(config, strays, token=new_token(), now=now)).count
             continue
         held, then = yield from locking(found, token=token, now=now)
@@ -132,7 +132,7 @@ def _ensure(
 ) -> Steps[tuple[dict[str, NewJob], list[str]]]:
     """Record the outcome of each wish.
 
-    Returns those whose jobs are worth a lock, by job id, and the nodes that nobody has adopted yet.
+    Returns those whose jobs are worth a lock, by job id, and the nodes that are not adopted yet.
     """
     rows = [_row(index, wish) for index, wish in enumerate(wishes)]
     records = yield from ask(

@@ -96,7 +96,7 @@ def _reading(
 def _is_wanted_anew(job: Properties) -> bool:
     """Whether a job was completed under the fence under which another vector was asked for.
 
-    Nobody knows then whether its worker had asked the provider or copied a vector.
+    It is not known then whether its worker had asked the provider or copied a vector.
     """
     fence = job.get("forced_fence")
     return fence is not None and job["status"] == JobStatus.COMPLETED and fence >= job["fence"]

@@ -67,7 +67,7 @@ def _decide(
         is_outage=row.is_outage,
     )
     if isinstance(decision, GiveUp) and _is_other_text(job, row):
-        # Somebody has asked for a newer text meanwhile: that one has not been tried yet.
+        # A newer text was asked for meanwhile: that one has not been tried yet.
         decision = GiveBack()
     match decision:
         case GiveUp():

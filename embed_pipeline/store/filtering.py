@@ -29,7 +29,7 @@ def filter_parameters(
 ) -> dict[str, Any]:
     """The parameters of every statement that filters.
 
-    ``not_by`` leaves jobs that were cancelled by somebody else.
+    ``not_by`` leaves jobs that were cancelled by another actor.
     """
     return {
         "ids": sorted(set(which.ids)) if which.ids is not None else None,

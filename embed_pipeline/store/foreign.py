@@ -1,8 +1,8 @@
-"""What a job that somebody else wrote becomes, as pure functions.
+"""Adoption of jobs that other programs wrote, as pure functions.
 
 The truth of a job is its ``status``. Everything else is put right around it: a node in the shape of
 the requirements has no fence and no lane, Memento's worker writes versions as text and categories
-in small letters, and whoever edits by hand forgets the rest.
+in small letters, and edits by hand forget the rest.
 """
 
 import re
@@ -49,7 +49,7 @@ def adopted(
 ) -> tuple[JobStatus, dict[str, Any]]:
     """The status of a foreign job, and all properties that it lacks.
 
-    ``was_leased``: it still has the label of a lease, so somebody has taken the lease away.
+    ``was_leased``: it still has the label of a lease, so the lease was taken away.
     """
     status, problem = _status_of(job)
     most = max(1, whole(job.get("max_attempts")) or config.max_attempts)
@@ -74,7 +74,7 @@ def adopted(
         else:
             run_after = max(run_after or 0, now + duration_ms(decision.delay))
     elif status is JobStatus.PENDING and attempts >= most:
-        # Somebody wants it tried again.
+        # It is wanted again.
         attempts = 0
     priority = whole(job.get("priority")) or 0
     priority = min(max(priority, PRIORITY_RANGE[0]), PRIORITY_RANGE[-1])
@@ -89,7 +89,7 @@ def adopted(
         "expiries": expiries,
         "created_at": created_at,
         "queued_at": queued_at,
-        # Whoever held it holds it no longer.
+        # Its former owner holds it no longer.
         "fence": max(0, whole(job.get("fence")) or 0) + 1,
     }
     if status is JobStatus.PENDING:
@@ -119,7 +119,7 @@ def _status_of(job: Properties) -> tuple[JobStatus, str | None]:
     value = job.get("status")
     if status := status_of(value):
         return status, None
-    # Nobody knows what it means; as a failed job it is seen, kept and can be tried again.
+    # An unknown state; as a failed job it is seen, kept and can be tried again.
     return JobStatus.FAILED, f"its status was {str(value)[:50]!r}, which is none of a job"
 
 

@@ -1,4 +1,4 @@
-"""Asks the graph for its names: what to offer to somebody whose settings miss."""
+"""Reads the graph's labels and properties, to suggest them where the settings match nothing."""
 
 from collections.abc import Mapping
 from dataclasses import replace

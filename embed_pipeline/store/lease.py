@@ -95,7 +95,7 @@ async def lease(
         await fetch(tx, PROBE_BREAKER, queue=config.queue, probe_at=until)
     batch = _batch(claimed, owner=owner, model=model, order=ids)
     if left := set(ids) - {item.lease.job_id for item in batch.jobs}:
-        # Somebody else has leased or ended them: they are in the way of those behind them.
+        # Leased or ended by another program: they are in the way of those behind them.
         await _adopt(tx, config, left, token=token, now=now)
         if not batch.jobs:
             return await lease(

@@ -44,7 +44,7 @@ class CurrentEntity(NamedTuple):
     is_ambiguous: bool = False
     """Several current entities have the key, and they differ."""
     is_foreign: bool = False
-    """Somebody else's vector is on it, and is to stay."""
+    """Another program's vector is on it, and is to stay."""
     text_hash: str | None = None
     has_outdated: bool = False
     """Outdated versions of it have vectors."""
@@ -127,7 +127,7 @@ async def find_vectors(
             records = await fetch(tx, read, hashes=part, model=model, dimensions=dimensions)
             for record in records:
                 vector = vector_of(record["vector"])
-                # Somebody else's vector may stand beside our mark.
+                # Another program's vector may stand beside our mark.
                 if print_of(vector) == record["print"]:
                     vectors[record["hash"]] = vector
         return vectors
@@ -222,7 +222,7 @@ def ending_reason(job: Properties, entities: Mapping[str, CurrentEntity]) -> str
     if not entity.exists:
         return "entity deleted"
     if entity.is_foreign:
-        return "it has a vector that somebody else wrote, and EMBED_FOREIGN_VECTORS is 'keep'"
+        return "it has a vector that another program wrote, and EMBED_FOREIGN_VECTORS is 'keep'"
     if entity.is_ambiguous:
         return "several current entities have this key, with different texts; make it unique"
     if entity.version is None:

@@ -236,7 +236,7 @@ def _with_last_error(job: Properties) -> list[str]:
     history, error = list(job.get("error_history", ())), job.get("error")
     if error is None or (history and _message_of(history[-1]) == error[:HISTORY_MESSAGE]):
         return history
-    # Not written by a worker of ours: somebody has made or changed the job by hand.
+    # Not written by a worker of ours: the job was made or changed by hand.
     at, owner = job.get("processed_at"), job.get("last_owner")
     return _history(job, error, job.get("error_category"), at=at, owner=owner)
 

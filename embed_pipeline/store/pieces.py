@@ -80,8 +80,8 @@ async def known_pieces(
 async def stage_pieces(database: Database, config: QueueConfig, row: Completion) -> None:
     """Write the new pieces of an entity in parts, if they are too many for one transaction.
 
-    Each part holds the job: one that somebody else holds by now gets nothing more. What is staged
-    is not found by anybody; the completion takes it, or the one of whoever comes next.
+    Each part holds the job: one that another worker holds by now gets nothing more. What is staged
+    is not found by any search; this completion takes it, or that of the next worker.
     """
     if len(row.passages) <= PIECES_PER_WRITE:
         return

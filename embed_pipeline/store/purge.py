@@ -12,7 +12,7 @@ from embed_pipeline.domain.audit import OperatorAction
 from embed_pipeline.domain.errors import CleanupFailedError, ConfigurationError
 from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.redact import redact
-from embed_pipeline.domain.results import PurgeReport
+from embed_pipeline.domain.results import ENDED, PurgeReport, retention_in_words
 from embed_pipeline.store.audit import AuditNote
 from embed_pipeline.store.config import QueueConfig
 from embed_pipeline.store.cypher import purge as cypher
@@ -23,16 +23,7 @@ from embed_pipeline.store.transactions import new_token
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 1_000
-_ENDED: Final = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 SHORTEST_RETENTION: Final = timedelta(days=1)
-
-
-def described(retention: Mapping[JobStatus, timedelta]) -> str:
-    """The retention in words; once if it is the same for all states."""
-    days = {status: f"{retention[status].days} days" for status in _ENDED}
-    if len(set(days.values())) == 1:
-        return days[JobStatus.COMPLETED]
-    return ", ".join(f"{number} ({status})" for status, number in days.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +47,9 @@ class Neo4jPurge:
         """
         # A negative retention deletes everything, a null one nothing: neither may pass.
         kept: Mapping[JobStatus, timedelta] = (
-            dict.fromkeys(_ENDED, retention) if isinstance(retention, timedelta) else retention
+            dict.fromkeys(ENDED, retention) if isinstance(retention, timedelta) else retention
         )
-        shortest = min(kept[status] for status in _ENDED)
+        shortest = min(kept[status] for status in ENDED)
         if shortest < SHORTEST_RETENTION:
             raise ConfigurationError(f"the retention must be at least {SHORTEST_RETENTION}")
         found = await self.database.read(
@@ -66,7 +57,7 @@ class Neo4jPurge:
                 tx,
                 cypher.COUNT_EXPIRED,
                 now=self.database.now_ms,
-                retention={status.value: duration_ms(kept[status]) for status in _ENDED},
+                retention={status.value: duration_ms(kept[status]) for status in ENDED},
                 shortest=duration_ms(shortest),
             )
         )
@@ -78,7 +69,7 @@ class Neo4jPurge:
             logger.warning(
                 "APOC is missing (apoc.periodic.iterate): cleaning up with CALL IN TRANSACTIONS"
             )
-        asked = f"ended more than {described(kept)} ago"
+        asked = f"ended more than {retention_in_words(kept)} ago"
         note = AuditNote(self.database, OperatorAction.PURGE, asked, self.config.secrets)
         outcome = await self._purge(found, has_apoc=has_apoc, note=note)
         if outcome["failed_batches"]:
@@ -111,7 +102,8 @@ class Neo4jPurge:
         # Auto-commit, because batches cannot commit inside another transaction.
         async with self.database.session() as session:
             result = await session.run(statement, parameters)
-            return await result.single(strict=True)
+            [outcome] = [record async for record in result]
+            return outcome
 
     async def _has_apoc(self) -> bool:
         record = await self.database.read(lambda tx: fetch_one(tx, cypher.HAS_APOC))

@@ -1,7 +1,7 @@
 """A driver whose every transaction is one that reads, so that the server itself refuses a write.
 
 What is handed to an agent must not depend on our own code only reading: Neo4j ends a transaction in
-read mode at its first write, whoever sent it.
+read mode at its first write, from any caller.
 """
 
 from collections.abc import Awaitable, Callable

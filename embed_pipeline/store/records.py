@@ -118,7 +118,7 @@ def is_moved(properties: Properties) -> bool:
 def settled_as(properties: Properties | None, lease: Lease) -> str | None:
     """How this lease ended, if the job still remembers: the call was applied, its answer lost.
 
-    A fence is given out once, so it names the lease by itself, whoever has had the job since.
+    A fence is given out once, so it names the lease by itself, also after later leases.
     """
     if properties is None:
         return None

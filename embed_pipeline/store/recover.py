@@ -46,7 +46,7 @@ async def recover_expired(
         return recovered, [r["element"] for r in records if not r["is_leased"]]
 
     adoption = Neo4jAdoption(database, config)
-    # A lease that somebody else has ended is none that expires.
+    # A lease that was ended already is none that expires.
     await adoption.strays()
     await follow_clock(database, config)
     recovered, odd = await write_once(database, config.queue, token, work)

@@ -22,7 +22,7 @@ async def remove_side(side: Queue, *, is_own_queue: bool) -> int:
     ``is_own_queue``: with everything of a queue that was made for the side.
 
     The order matters: a queue that is retired gives out no jobs, and a worker that still holds one
-    is refused once it is deleted, so nobody writes a vector behind this.
+    is refused once it is deleted, so no vector is written behind this.
     """
     database, config, queue = side.database, side.config, side.config.queue
     await database.write(

@@ -1,4 +1,4 @@
-"""Finds entities without their vector, whoever wrote them and however.
+"""Finds entities without a current vector, whichever program wrote them.
 
 Needs no APOC and no trigger, keeps nothing in memory but a page, and may be stopped and started
 again at any cursor: a page that is done twice enqueues nothing twice.
@@ -220,7 +220,7 @@ class Neo4jReconciler(ScanRecord):
                 id=self.audit_id,
             )
             await note.write(tx, look.cleared_before + cleared, is_complete=last is None)
-            # The receipt: whoever repeats this finds nothing left to clear.
+            # The receipt: a repetition finds nothing left to clear.
             await count(tx, self.config.queue, {}, token=token, has_changes=cleared > 0)
 
     def _is_wanted(self, kind: Coverage, *, is_forced: bool) -> bool:

@@ -1,9 +1,11 @@
 """A sync driver where the store wants an async one.
 
 The store knows one kind of driver. A program with a sync driver gets the same code: its calls run
-in an event loop of their own, which they may block, because nothing else runs in it.
+in an event loop of their own, which they may block. Before each transaction the loop has its turn,
+so that an interrupt is heard.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, LiteralString, Self, TypeVar, cast
 
@@ -54,19 +56,20 @@ class _Session:
             session.close()
 
     async def run(self, query: LiteralString, parameters: dict[str, Any]) -> "_Result":
-        session = self._session()
+        session = await self._session()
         self._open.append(session)
         return _Result(session.run(query, parameters))
 
     async def execute_write(self, work: Work[Answer]) -> Answer:
-        with self._session() as session:
+        with await self._session() as session:
             return await self._transact(session, work)
 
     async def execute_read(self, work: Work[Answer]) -> Answer:
-        with self._session(default_access_mode=READ_ACCESS) as session:
+        with await self._session(default_access_mode=READ_ACCESS) as session:
             return await self._transact(session, work)
 
-    def _session(self, **options: Any) -> Session:
+    async def _session(self, **options: Any) -> Session:
+        await asyncio.sleep(0)
         return self._driver.session(**self._config, **options)
 
     async def _transact(self, session: Session, work: Work[Answer]) -> Answer:

@@ -22,9 +22,7 @@ from embed_pipeline.domain.lifecycle import (
 )
 from embed_pipeline.domain.metrics import Backlog
 from embed_pipeline.domain.redact import redact
-from embed_pipeline.domain.results import (
-    BulkReport,
-)
+from embed_pipeline.domain.results import BulkReport, retention_in_words
 from embed_pipeline.testing.state import BY_QUEUE, FakeState, key_of
 
 
@@ -122,16 +120,17 @@ class FakeAdminSide(FakeState):
         ended = [job.processed_at for job in self.jobs.values() if job.processed_at]
         return self.now - min(ended) if ended else None
 
-    async def purge_terminal(self, *, retention: timedelta) -> int:
+    async def purge_terminal(self, *, retention: Mapping[JobStatus, timedelta]) -> int:
         old = [
             job
             for job in self.jobs.values()
-            if job.processed_at is not None and job.processed_at < self.now - retention
+            if job.processed_at is not None and job.processed_at < self.now - retention[job.status]
         ]
         for job in old:
             del self.jobs[job.id]
             self.counters[f"deleted_{job.status}"] += 1
-        self._record(OperatorAction.PURGE, f"ended more than {retention.days} days ago", len(old))
+        asked = f"ended more than {retention_in_words(retention)} ago"
+        self._record(OperatorAction.PURGE, asked, len(old))
         return len(old)
 
     async def purge_actions(self, *, retention: timedelta) -> int:

@@ -21,7 +21,7 @@ from embed_pipeline.domain.metrics import QueueMetrics
 from embed_pipeline.domain.models import MOCK_PREFIX
 from embed_pipeline.domain.queue_name import DEFAULT_QUEUE
 from embed_pipeline.domain.rate_window import RateLimits
-from embed_pipeline.domain.results import Hit
+from embed_pipeline.domain.results import Cleanup, Hit, PurgeReport
 from embed_pipeline.domain.text import recipe_of, render_for
 from embed_pipeline.domain.vector import Vector, mean_of, numbers_of
 from embed_pipeline.embedding.mock import MockEmbedder
@@ -151,6 +151,14 @@ class InMemoryOperations(Operations):
         page = await fake.reconcile(self.settings.model)
         return CoverageReport(self.settings.model).plus(page)
 
+    async def cleanup(self, *, dry_run: bool = False) -> Cleanup:
+        """Delete ended jobs and entries of the audit past EMBED_JOB_RETENTION_DAYS."""
+        fake = deepcopy(self.fake) if dry_run else self.fake
+        deleted = await fake.purge_terminal(retention=self.settings.retention)
+        kept = timedelta(days=self.settings.retention_days)
+        jobs = PurgeReport(deleted, 0, used_apoc=False, is_dry_run=dry_run)
+        return Cleanup(jobs, await fake.purge_actions(retention=kept))
+
     async def explain(self, entity: str) -> Explanation:
         """Why an entity is found, or is not; without the cost of a change."""
         return self.fake.explain(entity, self.settings.model)
@@ -192,11 +200,7 @@ class InMemoryOperations(Operations):
             embedder=self._embedder(),
             render=render_for(shape),
             recipe=recipe_of(shape),
-            prepare=document_splitter(
-                shape.pieces,
-                max_tokens=self._embedder().limits.tokens_per_input,
-                prefix=shape.prefix,
-            ),
+            prepare=document_splitter(shape, max_tokens=self._embedder().limits.tokens_per_input),
         )
         options = DrainOptions(max_jobs=limit, max_time=max_time)
         return await Drain(parts, owner="python-in-memory", options=options, stop=stop).run()

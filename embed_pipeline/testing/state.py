@@ -77,7 +77,7 @@ class FakeState:
     forced: dict[str, int] = field(default_factory=dict)
     """Jobs that are to ask the provider, and the fence under which that was wanted."""
     put_off: set[str] = field(default_factory=set)
-    """Jobs that nobody was in a hurry for when they were asked for."""
+    """Jobs that were enqueued with a delay."""
     relations_delay: timedelta = RELATIONS_DELAY
     operator: Operator | None = None
     actions: list[AuditEntry] = field(default_factory=list)

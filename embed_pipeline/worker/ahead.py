@@ -80,7 +80,7 @@ class Ahead:
         return True
 
     def give_up(self) -> list[Lease]:
-        """Forget what nobody works on; it can be given back."""
+        """Forget what is not worked on; it can be given back."""
         leases = [item.leased.lease for items in self.ready for item in items]
         leases += [leased.lease for leased in self.taken.jobs] if self.taken else []
         leases += self._intake.give_up_long()

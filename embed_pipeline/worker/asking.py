@@ -124,7 +124,7 @@ class Asking:
                     self.line.outage = OutageError(str(silence))
                 else:
                     return
-            # Whoever waited here has failed in the same outage.
+            # Those that waited here have failed in the same outage.
             raise OutageError(str(error))
 
     async def probe(self) -> None:
@@ -205,7 +205,7 @@ class Asking:
         """Why the provider refuses this text, if it does; transient faults do not count.
 
         Raises:
-            OutageError: the provider is down: nobody can tell.
+            OutageError: the provider is down, so it cannot be told.
         """
         for _ in range(2):
             try:

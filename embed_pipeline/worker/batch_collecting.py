@@ -86,14 +86,14 @@ class Collector:
                     except Exception as error:
                         await self._stumbled(batch, error, now, tended)
             except TurnLostError:
-                logger.info("batch=%s somebody else goes on", batch.id)
+                logger.info("batch=%s another worker goes on", batch.id)
             finally:
                 if is_kept:
                     await self._all.let_go(batch.id)
         return tended
 
     async def _tend(self, batch: Batch, now: datetime, tended: Tended, *, collects: bool) -> bool:
-        """Continue from the state of a batch; False if nobody else should continue at once."""
+        """Continue from the state of a batch; False if no other worker should continue at once."""
         match batch.status:
             case BatchStatus.REFUSED:
                 await self._batches.drop(batch.id, holder=self._all.holder)
@@ -169,7 +169,7 @@ class Collector:
             await self._batches.hold(batch.id, now + WHILE_MADE)
             await self._all.write(batch.id, missed_at=now)
         elif now - batch.missed_at >= LOOK_AGAIN:
-            # First: whoever slept just before asking for it now asks in vain.
+            # First: a worker that slept just before asking for it now asks in vain.
             await self._delete_files(batch, tended)
             await self._give_back(batch)
             await self._all.write(batch.id, status=BatchStatus.ABANDONED.value, polled_at=now)
@@ -179,7 +179,7 @@ class Collector:
         return True
 
     async def _look_for_stray(self, batch: Batch, now: datetime, tended: Tended) -> None:
-        """Cancel what was made after its jobs were given back: nobody would collect it."""
+        """Cancel what was made after its jobs were given back: it would never be collected."""
         shown = await self._provider.find(self._all.metadata(batch.id))
         if shown is None:
             if now - (batch.missed_at or now) >= LONGEST_BATCH:

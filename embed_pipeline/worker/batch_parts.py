@@ -50,7 +50,7 @@ class BatchParts:
     purse: Purse
     queue: str
     holder: str = field(default_factory=lambda: uuid4().hex)
-    """Whoever works on a batch; another one each time, so that nobody is taken for a dead one."""
+    """The holder of a batch; a new id each time, so that none is taken for a dead one."""
     passed: Callable[[Step], None] = lambda _: None
     """Is told of every step; for tests."""
 

@@ -1,7 +1,7 @@
 """From waiting jobs to a batch at the provider.
 
-Every step is written down before the next one, in the order of ``Step``: whoever finds a batch that
-nobody works on knows whether the provider may have it.
+Every step is written down before the next one, in the order of ``Step``: a worker that finds an
+abandoned batch knows whether the provider may have it.
 """
 
 import asyncio
@@ -150,7 +150,7 @@ class Submitter:
             jobs=done.jobs,
         )
         self._all.passed(Step.CREATING)
-        # Before the provider is asked: it may have the batch although nobody hears of it.
+        # Before the provider is asked: it may have the batch although its answer is lost.
         await self._batches.hold(id_, await self._batches.now() + LONGEST_BATCH)
         await self._all.write(id_)
         self._all.passed(Step.HELD)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from embed_pipeline.domain.embedding import PreparedText, RequestLimits, inputs_of
 from embed_pipeline.domain.errors import CriticalError, EmbeddingError, TransientError
 from embed_pipeline.domain.job import LeasedJob
-from embed_pipeline.domain.pieces import HASHED_AS, Passage
+from embed_pipeline.domain.pieces import HASHED_AS, Passage, typed_recipe
 from embed_pipeline.domain.results import Completion
 from embed_pipeline.domain.text import text_hash
 from embed_pipeline.domain.vector import Vector, can_be_found, dimensions_of, mean_of
@@ -73,7 +73,7 @@ class Item:
 def piece_hash(piece: PreparedText) -> str:
     """The hash under which the vector of a piece is found again."""
     recipe = f"{HASHED_AS}:{piece.prefix}" if piece.prefix else HASHED_AS
-    return text_hash(piece.text, recipe=recipe)
+    return text_hash(piece.text, recipe=typed_recipe(piece.sent_as, recipe))
 
 
 def pack(
@@ -164,7 +164,7 @@ def judge_answer(
     Its client checks none of it, and the vector index leaves bad vectors out without a word.
 
     Raises:
-        TransientError: there are more or fewer vectors than texts; nobody knows which is whose.
+        TransientError: there are more or fewer vectors than texts, so they cannot be matched.
         CriticalError: all vectors are of another length; the model is not the one of the index.
     """
     if len(vectors) != expected:

@@ -41,7 +41,7 @@ class Drain:
             owner: who holds the leases; begins with the id of the run.
             options: sizes and budgets.
             stop: set it to end the drain: no new lease, a grace, then everything is given back.
-            say: is told what somebody who watches should know at once.
+            say: is called with what an observer should know at once.
         """
         self.report = DrainReport(owner, parts.embedder.model, price=parts.price)
         self._parts = parts
@@ -294,7 +294,7 @@ class Drain:
         try:
             await work
         except Exception as error:
-            # Leases that are not given back expire, and are recovered by somebody else.
+            # Leases that are not given back expire, and are recovered by another worker.
             logger.warning(
                 "owner=%s could not %s: %s", self.report.owner, what, type(error).__name__
             )

@@ -117,7 +117,7 @@ class Intake:
             return False
         if self._parts.clock() < self._look_again_at:
             return False
-        # Long texts that nobody works on yet need not be done first: they are given back.
+        # Long texts that are not worked on yet need not be done first: they are given back.
         is_idle = len(self._holdings) <= len(self._long)
         return is_idle or not (self._holds_suspect or self._is_suspects_turn)
 
@@ -211,7 +211,7 @@ class Intake:
     def _lane(self) -> Lane:
         if len(self._holdings):
             return Lane.HEALTHY
-        # With nothing due there is nobody to let pass, and any look finds a suspect, too.
+        # With nothing due there is nothing to let pass, and any look finds a suspect, too.
         return Lane.SUSPECT if self._is_suspects_turn and not self.is_empty else Lane.ANY
 
     def _take_long(self) -> Taken:

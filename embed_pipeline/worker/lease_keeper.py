@@ -147,7 +147,7 @@ class Heartbeat:
             self._report.heartbeats += 1
 
     async def _extend(self, store: JobStore, leases: list[Lease]) -> None:
-        # Counted from before the question, since nobody knows when it was answered.
+        # Counted from before the question: when it was answered is not known.
         deadline = self._holdings.clock() + self._lease.total_seconds()
         beat = await store.heartbeat(leases, duration=self._lease)
         self._holdings.extend(beat.held, deadline=deadline)

@@ -80,5 +80,5 @@ class Outage:
     async def _give_back(self) -> None:
         await self._settler.release(self._holdings.all())
         if self._parts.release_owner is not None:
-            # A lease that was committed, but whose answer was lost: nobody else knows of it.
+            # A lease that was committed, but whose answer was lost: no other worker knows it.
             await self._parts.release_owner(self._owner)

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 UNNAMED_PAUSE: Final = timedelta(seconds=5)
 """For a provider that says 429 but not for how long."""
 LOOK_AGAIN: Final = timedelta(seconds=10)
-"""Whoever waits for the limit looks so often whether somebody has ended its pause."""
+"""Between two looks, while waiting for the limit, whether its pause was ended."""
 
 
 class Processor:
@@ -56,7 +56,7 @@ class Processor:
         """As an outage has left it, when its jobs are given back."""
         self.is_probing = False
         self.is_paused = False
-        """The provider has asked to wait, and nobody has heard it yet."""
+        """The provider has asked to wait, and no worker knows it yet."""
 
     @property
     def is_down(self) -> bool:
@@ -124,7 +124,7 @@ class Processor:
         except CriticalError as error:
             self.critical = error
         except NobodyAskedError:
-            # So nobody knows; the breaker stays as it is.
+            # So it is not known; the breaker stays as it is.
             self.is_paused, self._pause = True, await self._parts.limiter.peek()
         except (RateLimitedError, PermanentError):
             # No vector, but an answer.

@@ -99,9 +99,9 @@ class DrainReport:
     """As this drain has left it, if it met a fault that stops everybody."""
     kinds: dict[tuple[ErrorCategory, str], ErrorKind] = field(default_factory=dict)
     failed_ids: list[str] = field(default_factory=list)
-    """The first jobs that have failed for good; whoever needs more asks the queue."""
+    """The first jobs that have failed for good; the queue has the rest."""
     taken_back: dict[str, Counter[JobStatus]] = field(default_factory=dict)
-    """What has become of the recovered jobs of each former owner; whoever tells him clears it."""
+    """What has become of the recovered jobs of each former owner; telling it clears this."""
 
     def note_recovered(self, jobs: Sequence[RecoveredJob]) -> None:
         """Count jobs that were recovered, with their former owners."""
@@ -160,7 +160,7 @@ class DrainReport:
 
     @property
     def fault(self) -> str | None:
-        """Why somebody must look after this drain, in a sentence; None if nobody must."""
+        """Why this drain needs attention, in a sentence; None if it does not."""
         if self.ending in FAULTS:
             reason = f" ({self.reason})" if self.reason else ""
             return f"The drain gave up, {self.ending}{reason}; its jobs are given back"

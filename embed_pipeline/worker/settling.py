@@ -39,7 +39,7 @@ _FAILURES: Final = frozenset(FailureOutcome) - {FailureOutcome.FENCED}
 class Settler:
     """Writes outcomes for leases that are still held, and counts what happened.
 
-    Each lease is counted once: by whoever takes it out of the holdings.
+    Each lease is counted once: by the call that takes it out of the holdings.
     """
 
     def __init__(

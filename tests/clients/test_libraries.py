@@ -1,11 +1,15 @@
 """Other programs through their own code: they write, we embed, they search."""
 
+import asyncio
+import os
 from typing import Final
 
 import pytest
 
 from embed_pipeline.domain.coverage import Coverage
 from tests.clients.conftest import LENGTH, Deployment, documented, meaning
+from tests.support.mcp_client import mcp_server
+from tests.support.project import BIN
 
 TEXTS: Final = {"a": "Ada wrote the first program", "b": "Paris has a tower of iron"}
 QUESTION: Final = "who wrote a program"
@@ -116,7 +120,13 @@ async def test_mcp_neo4j_memory_is_embedded_and_reads_its_graph_as_before(
     scan, report = await deployment.embed()
     after, _ = await deployment.embed()
     names = await deployment.script("neo4j_memory", "read")
+    command = [str(BIN / "embed-pipeline"), "mcp"]
+    with mcp_server(command, os.environ) as agent:
+        answer = await asyncio.to_thread(agent.call, "search_graph", question=QUESTION, limit=1)
 
     assert (scan.report.counts[Coverage.STALE], report.completed) == (1, 1)
     assert (after.report.entities, after.report.counts[Coverage.CURRENT]) == (2, 2)
     assert names == ["Ada", "Paris"]
+    [hit] = answer["hits"]
+    assert (hit["name"], hit["type"], hit["because"]) == ("Ada", "person", "wrote a program")
+    assert hit["relations"] == ["Ada visited Paris"]

@@ -209,7 +209,7 @@ async def test_a_pause_of_the_provider_starts_nothing_and_says_who_passed_it_on(
 
     assert reason == (
         f"the provider told run-7/host/1 of queue default to wait until {end}: "
-        '"slow down" (it wanted 86400 s, cut to 900 s); '
+        '"slow down" (it wanted 24 h, cut to 15 min); '
         "'embed-pipeline limits clear' or the job clear_limits ends it (1 due)"
     )
 

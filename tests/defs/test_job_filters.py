@@ -145,7 +145,7 @@ class TestCancelJobs:
         )
 
         job = await busy.queue.job("waiting")
-        assert job.cancelled_by == f"somebody in Dagster, Dagster run {result.run_id}"
+        assert job.cancelled_by == f"an unknown user of Dagster, Dagster run {result.run_id}"
         assert job.error == "not needed"
 
     async def test_a_secret_of_anybody_pasted_as_the_reason_is_not_stored(

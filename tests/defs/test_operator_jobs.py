@@ -264,7 +264,7 @@ class TestPauseAndResume:
 
         assert result.success
         assert refused.jobs == ()
-        assert state.paused_by == f"somebody in Dagster, Dagster run {result.run_id}"
+        assert state.paused_by == f"an unknown user of Dagster, Dagster run {result.run_id}"
         assert found == {"breaker": "closed"}
         assert len((await queue.lease()).jobs) == 1
 

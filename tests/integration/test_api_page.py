@@ -1,5 +1,6 @@
 """docs/api.md: every example runs, every name of the glossary leads somewhere."""
 
+import asyncio
 import dataclasses
 import importlib
 import re
@@ -13,11 +14,14 @@ import typer.main
 from neo4j import GraphDatabase
 from starlette.testclient import TestClient
 
-from embed_pipeline import Queue
+from embed_pipeline import JobStatus, Queue
 from embed_pipeline.cli.app import app
 from tests.conftest import TestServer
+from tests.support.drain_harness import until
 from tests.support.leftovers import drop_queues
+from tests.support.openai_server import KEY, OpenAIServer, openai_server
 from tests.support.project import ROOT
+from tests.support.queue_harness import MODEL
 
 PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
@@ -97,6 +101,54 @@ async def test_m133_what_the_service_writes_the_worker_embeds_and_both_find(
     assert notebook.counts["completed"] == 2
     assert notebook.hits["uid"].tolist() == ["bread", "stars"]
     assert len(notebook.failed) == notebook.would_retry.count == 0
+
+
+@pytest.fixture
+def provider() -> Iterator[OpenAIServer]:
+    with openai_server() as server:
+        yield server
+
+
+async def test_m133_a_worker_of_ones_own_that_is_told_to_end_leaves_nothing_owned(
+    programs: Path,
+    neo4j_server: TestServer,
+    provider: OpenAIServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asks_a_server(programs / "service.py", provider, monkeypatch)
+    service = importlib.import_module("service")
+    auth = (neo4j_server.username, neo4j_server.password)
+    with GraphDatabase.driver(neo4j_server.uri, auth=auth) as driver:
+        driver.execute_query("UNWIND $rows AS row CREATE (a:Article) SET a = row", rows=ARTICLES)
+        queue = Queue(driver, service.ARTICLES, name="articles")
+        queue.init()
+        queue.enqueue_many([article["slug"] for article in ARTICLES])
+        with provider.holding():
+            worker = await asyncio.create_subprocess_exec(sys.executable, "worker.py", cwd=programs)
+            try:
+                await until(lambda: provider.requests)
+                worker.terminate()
+                ended = await asyncio.wait_for(worker.wait(), 300)
+            finally:
+                if worker.returncode is None:
+                    worker.kill()
+        jobs = queue.find_jobs()
+
+    assert ended == 0
+    assert [(job.status, job.attempts) for job in jobs] == [(JobStatus.PENDING, 0)] * 2
+    assert [job.lock_owner for job in jobs] == [None, None]
+    drop_queues(neo4j_server, queues=("articles",), labels=("Article",))
+
+
+def asks_a_server(file: Path, provider: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the service ask a server instead of a model in the process, and wait for it briefly."""
+    code = file.read_text().replace('"local-fast"', '"openai"').replace("wordllama-256", MODEL)
+    file.write_text(code)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
+    monkeypatch.setenv("EMBEDDING_PROFILE", "openai")
+    monkeypatch.setenv("EMBED_JOB_STOP_GRACE_MS", "100")
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
 
 
 def test_m125_a_class_that_a_setting_names_is_a_provider(

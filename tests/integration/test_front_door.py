@@ -4,12 +4,22 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, assert_type
 
 import pytest
-from neo4j import AsyncDriver, AsyncGraphDatabase, Driver, GraphDatabase
+from neo4j import (
+    AsyncDriver,
+    AsyncGraphDatabase,
+    AsyncManagedTransaction,
+    AsyncTransaction,
+    Driver,
+    GraphDatabase,
+    ManagedTransaction,
+    Transaction,
+)
 
 from embed_pipeline import (
     AsyncQueue,
@@ -63,8 +73,15 @@ class Program:
         found = self.driver.execute_query(statement, parameters, database_=self.database)
         return (await found if inspect.isawaitable(found) else found).records
 
-    async def publish(self, slug: str, *, fails: bool = False) -> EnqueueOutcome:
+    async def publish(
+        self, slug: str, *, fails: bool = False, managed: bool = False
+    ) -> EnqueueOutcome:
         """What a web service does in one request."""
+        in_a_transaction = self._managed if managed else self._own
+        return await in_a_transaction(slug, fails=fails)
+
+    async def _own(self, slug: str, *, fails: bool) -> EnqueueOutcome:
+        """In a transaction that the program begins and commits."""
         if isinstance(self.queue, Queue):
             with self.driver.session(database=self.database) as session:
                 tx = session.begin_transaction()
@@ -81,6 +98,31 @@ class Program:
             if not fails:
                 await tx.commit()
             return outcome
+
+    async def _managed(self, slug: str, *, fails: bool) -> EnqueueOutcome:
+        """In a transaction function of the driver."""
+        outcomes: list[EnqueueOutcome] = []
+
+        def write(tx: ManagedTransaction) -> None:
+            tx.run(WRITE, slug=slug, body="text")
+            outcomes.append(self.queue.enqueue(slug, tx=tx))
+            if fails:
+                raise LookupError
+
+        async def write_async(tx: AsyncManagedTransaction) -> None:
+            await tx.run(WRITE, slug=slug, body="text")
+            outcomes.append(await self.queue.enqueue(slug, tx=tx))
+            if fails:
+                raise LookupError
+
+        with suppress(LookupError):
+            if isinstance(self.queue, Queue):
+                with self.driver.session(database=self.database) as session:
+                    session.execute_write(write)
+            else:
+                async with self.driver.session(database=self.database) as session:
+                    await session.execute_write(write_async)
+        return outcomes[-1]
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -107,17 +149,35 @@ async def counts(program: Program) -> dict[str, int]:
     return {status.value: count for status, count in metrics.counts.items() if count}
 
 
-async def test_m132_an_entity_and_its_job_commit_together_or_not_at_all(program: Program) -> None:
-    assert await program.publish("rolled-back", fails=True) is EnqueueOutcome.CREATED
+@pytest.mark.parametrize("managed", [False, True], ids=["own", "managed"])
+async def test_m132_an_entity_and_its_job_commit_together_or_not_at_all(
+    program: Program, managed: bool
+) -> None:
+    failed = await program.publish("rolled-back", fails=True, managed=managed)
+    assert failed is EnqueueOutcome.CREATED
     assert await counts(program) == {}
 
-    assert await program.publish("kept") is EnqueueOutcome.CREATED
-    assert await program.publish("kept") is EnqueueOutcome.PRESENT
+    assert await program.publish("kept", managed=managed) is EnqueueOutcome.CREATED
+    assert await program.publish("kept", managed=managed) is EnqueueOutcome.PRESENT
 
     [job] = await program.call("find_jobs")
     assert (job.entity_uid, job.model, job.status) == ("kept", "mock-door", JobStatus.PENDING)
     assert job.text_hash is not None
     assert len(await program.run("MATCH (a:Post) RETURN a")) == 1
+
+
+async def test_m132_a_transaction_of_the_other_kind_of_driver_is_refused_unused(
+    program: Program,
+) -> None:
+    is_sync = isinstance(program.queue, Queue)
+    kinds: Any = (Transaction, ManagedTransaction)
+    others: Any = (AsyncTransaction, AsyncManagedTransaction)
+
+    for kind in others if is_sync else kinds:
+        # Without its insides: whoever used it would fail.
+        tx = kind.__new__(kind)
+        with pytest.raises(ConfigurationError, match=f"this is an? {kind.__name__}; .*Nothing was"):
+            await program.call("enqueue", "ada", tx=tx)
 
 
 async def test_the_programs_own_driver_logs_no_hints_of_the_server(
@@ -213,6 +273,32 @@ async def test_m132_failed_and_left_jobs_are_retried_released_and_recovered(
     assert (retried.count, released) == (1, 1)
     assert await counts(program) == {"pending": 3}
     assert (await program.call("scan", dry_run=True)).entities == 3
+
+
+async def test_m132_what_the_retention_has_ended_is_deleted(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    program.queue = program.open(EMBEDDING)
+    for slug in ("ada", "grace", "alan"):
+        await program.publish(slug)
+    await program.call("cancel", JobFilter(entity_uids=("ada", "grace")))
+    await program.run(
+        "MATCH (j:EmbedJob_door) WHERE j.entity_uid IN ['ada', 'alan'] "
+        "SET j.processed_at = j.processed_at - 15 * 86400000"
+    )
+
+    would = await program.call("cleanup", dry_run=True)
+    kept = await counts(program)
+    done = await program.call("cleanup")
+
+    assert (would.jobs.deleted, would.is_needed, would.jobs.is_dry_run) == (1, True, True)
+    assert kept == {"cancelled": 2, "pending": 1}
+    assert (done.jobs.deleted, done.jobs.is_dry_run) == (1, False)
+    assert await counts(program) == {"cancelled": 1, "pending": 1}
+    [purge] = await program.run("MATCH (a:EmbedAudit_door {action: 'purge'}) RETURN a.actor AS by")
+    assert purge["by"] == "a Python program"
+    assert not (await program.call("cleanup", dry_run=True)).is_needed
 
 
 async def test_m132_what_cannot_be_meant_is_refused_and_changes_nothing(program: Program) -> None:

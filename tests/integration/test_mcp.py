@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,11 +21,12 @@ from embed_pipeline.domain.errors import ErrorCategory
 from embed_pipeline.domain.results import Failure
 from embed_pipeline.operations import wiring
 from embed_pipeline.settings import Settings, load_settings
+from embed_pipeline.settings.secrets import variables
 from embed_pipeline.store.connection import open_driver
 from embed_pipeline.store.database import Database, fetch
 from embed_pipeline.store.read_only import open_reading_driver
 from tests.conftest import TestServer
-from tests.support.project import ROOT
+from tests.support.project import BIN, ROOT
 
 PAGE = ROOT / "docs" / "mcp.md"
 CALL = re.compile(r"^> (\w+) (\{.*\})\n\n((?:    .*\n|\n)+)", re.MULTILINE)
@@ -34,11 +34,18 @@ READ_ALL = """
 MATCH (n) WITH n ORDER BY elementId(n) RETURN elementId(n) AS id, labels(n) AS labels,
   properties(n) AS properties, COUNT { (n)--() } AS relations
 """
-CLOCK = re.compile(r"[0-9]+[0-9.]* (s|min|per minute|a minute)\b|since [-0-9]+ [0-9:]+|ETA [0-9:]+")
+CLOCK = re.compile(r"[0-9]+[0-9.]* (s|min|per minute|a minute)\b|since [-0-9]+ [0-9:]+")
 TOOLS = ["search_graph", "explain_entity", "embedding_status"]
 PENDING = "Analytical Engine Society"
 FAILED = "A text that nobody can embed"
 REFUSED = "the provider refused the text"
+
+
+def documented() -> dict[str, Any]:
+    """The entry that the page gives for the clients."""
+    [block] = re.findall(r"^```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    [entry] = json.loads(block)["mcpServers"].values()
+    return entry
 
 
 @dataclass
@@ -66,9 +73,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(neo4j_server: TestServer) -> dict[str, str]:
     return {
+        **documented()["env"],
         **neo4j_server.environment,
-        "EMBED_JOB_RETENTION_DAYS": "14",
-        "EMBEDDING_PROVIDER": "local",
         "EMBED_QUEUE": "agents",
         "EMBED_ENTITY_LABEL": "Fact",
         "EMBED_VECTOR_INDEX": "facts",
@@ -118,10 +124,9 @@ async def agent(
     graph: AsyncDriver, environment: dict[str, str], folder: Path
 ) -> AsyncIterator[Agent]:
     """One process for all tests; the client lives in one task, as its cancel scopes want."""
-    command = [sys.executable, "-c", "from embed_pipeline.cli.app import main; main()", "mcp"]
-    server = StdioServerParameters(
-        command=command[0], args=command[1:], env=environment, cwd=folder
-    )
+    entry = documented()
+    command = str(BIN / Path(entry["command"]).name)
+    server = StdioServerParameters(command=command, args=entry["args"], env=environment, cwd=folder)
     ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
     done = asyncio.Event()
 
@@ -153,6 +158,19 @@ async def test_m130_a_client_sees_three_tools_that_say_they_only_read(agent: Age
 
     assert [tool.name for tool in tools] == TOOLS
     assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
+
+
+def test_m130_the_entry_of_the_page_has_settings_only_and_a_whole_path(
+    environment: dict[str, str], neo4j_server: TestServer
+) -> None:
+    entry = documented()
+
+    assert entry.keys() == {"command", "args", "env"}
+    assert Path(entry["command"]).is_absolute()
+    assert entry["env"].keys() <= variables().keys()
+    # The test replaces where the graph is, and nothing else.
+    changed = {name for name, value in entry["env"].items() if environment[name] != value}
+    assert changed <= neo4j_server.environment.keys()
 
 
 async def test_m130_a_hit_has_the_sentence_that_matches_and_its_relations(agent: Agent) -> None:

@@ -108,6 +108,9 @@ async def test_m123_a_narrow_server_is_used_without_a_failed_job(
         EMBED_ENTITY_TEMPLATE="{name}",
         EMBEDDING_DOCUMENT_PREFIX="search_document: ",
         EMBEDDING_QUESTION_PREFIX="search_query: ",
+        EMBEDDING_TYPE_FIELD="task",
+        EMBEDDING_DOCUMENT_TYPE="retrieval.passage",
+        EMBEDDING_QUESTION_TYPE="retrieval.query",
         EMBEDDING_MAX_INPUTS="10",
         EMBEDDING_MAX_TOKENS="100",
         EMBEDDING_ENCODING="float",
@@ -131,6 +134,8 @@ async def test_m123_a_narrow_server_is_used_without_a_failed_job(
         "search_document"
     }
     assert question["input"] == ["search_query: where is n7?"]
+    assert {body["task"] for body in documents} == {"retrieval.passage"}
+    assert question["task"] == "retrieval.query"
     assert len(hits) == 3
 
 

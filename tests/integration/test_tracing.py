@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.conftest import TestServer
 from tests.support.batch_server import batch_server
 from tests.support.openai_server import KEY, OpenAIServer, failure, openai_server
 from tests.support.otlp_receiver import Received, attributes, otlp_receiver
-from tests.support.project import Project
+from tests.support.project import BIN, Project
 from tests.support.queue_harness import DIMENSIONS, MODEL, Neo4jUnderTest
 
 CANARY = "canary-7f3a"
@@ -87,6 +88,60 @@ async def test_m129_a_drain_is_one_trace(traced: Traced) -> None:
     assert (about["embed_pipeline.ending"], about["embed_pipeline.completed"]) == ("empty", 4)
     assert about["embed_pipeline.failed"] == 1
     assert traced.received.services == {"embed-pipeline"}
+
+
+PROJECT = """\
+from embed_pipeline import build_defs, load_settings
+
+defs = build_defs(load_settings())
+"""
+OWN_SDK = """
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+provider = TracerProvider(resource=Resource.create({"service.name": "theirs"}))
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+trace.set_tracer_provider(provider)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "service"),
+    [
+        pytest.param(PROJECT, "embed-pipeline", id="ours"),
+        pytest.param(PROJECT + OWN_SDK, "theirs", id="theirs", marks=pytest.mark.proof),
+    ],
+)
+async def test_m129_a_drain_in_a_dagster_project_of_ones_own_is_a_trace(
+    neo4j_server: TestServer, tmp_path: Path, code: str, service: str
+) -> None:
+    async with open_driver(neo4j_server.connection) as driver:
+        queue = Neo4jUnderTest(driver, neo4j_server.database)
+        await queue.wipe()
+        await queue.put_entity("ada", "text")
+    (tmp_path / "project.py").write_text(code)
+    project = Project(tmp_path)
+    with otlp_receiver() as received:
+        environment = {
+            **neo4j_server.environment,
+            "DAGSTER_HOME": str(tmp_path),
+            "EMBED_JOB_RETENTION_DAYS": "14",
+            "EMBEDDING_PROVIDER": "mock",
+            "EMBEDDING_MODEL": MODEL,
+            "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint,
+        }
+        assert project.run("reconcile", **environment).returncode == 0
+        command = ("job", "execute", "-f", "project.py", "-j", "drain_embed_queue")
+        run = project.run_program(str(BIN / "dagster"), *command, **environment)
+
+    assert run.returncode == 0, run.stderr
+    [root] = [span for span in received.spans if span.name == "drain default"]
+    assert attributes(root)["embed_pipeline.completed"] == 1
+    assert received.services == {service}
 
 
 async def test_m129_requests_and_transactions_follow_the_conventions(traced: Traced) -> None:

@@ -139,11 +139,7 @@ class DrainUnderTest(Neo4jUnderTest):
             embedder=embedder,
             render=render_for(self.shape),
             recipe=recipe_of(self.shape),
-            prepare=document_splitter(
-                self.shape.pieces,
-                max_tokens=embedder.limits.tokens_per_input,
-                prefix=self.shape.prefix,
-            ),
+            prepare=document_splitter(self.shape, max_tokens=embedder.limits.tokens_per_input),
             fault_of=fault_of,
             release_owner=self.admin.release_owner,
             price=self.price,

@@ -19,6 +19,7 @@ from embed_pipeline.domain.metrics import COUNTERS, Backlog
 from embed_pipeline.domain.ports import QueueSwitch
 from embed_pipeline.domain.rate_window import RateLimits
 from embed_pipeline.domain.results import (
+    ENDED,
     Completion,
     CompletionOutcome,
     Failure,
@@ -207,7 +208,7 @@ class FakeUnderTest(Scenario):
         return await self.fake.backlog(model, most=most)
 
     async def purge(self, retention: timedelta) -> int:
-        return await self.fake.purge_terminal(retention=retention)
+        return await self.fake.purge_terminal(retention=dict.fromkeys(ENDED, retention))
 
     async def purge_actions(self, retention: timedelta) -> int:
         return await self.fake.purge_actions(retention=retention)

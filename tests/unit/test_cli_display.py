@@ -25,7 +25,7 @@ from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.metrics import QueueMetrics, QueueState
 from embed_pipeline.domain.prices import Price
 from embed_pipeline.domain.results import FailureOutcome, Hit
-from embed_pipeline.domain.words import span
+from embed_pipeline.domain.words import exactly, span
 from embed_pipeline.worker.report import DrainReport, Ending
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -100,6 +100,21 @@ def test_a_duration_has_at_most_two_units(seconds: int, words: str) -> None:
     assert span(timedelta(seconds=seconds)) == span(seconds) == words
 
 
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "0.2 s"),
+        (1.5, "1.5 s"),
+        (60, "1 min"),
+        (150, "150 s"),
+        (300, "5 min"),
+        (86_400, "24 h"),
+    ],
+)
+def test_a_duration_that_was_set_is_not_rounded(seconds: float, words: str) -> None:
+    assert exactly(timedelta(seconds=seconds)) == words
+
+
 def test_a_text_of_others_moves_no_cursor_and_is_no_markup() -> None:
     assert safe("\x1b[2J[red]boom\x07") == "�[2J\\[red]boom�"
 
@@ -124,7 +139,7 @@ def test_progress_says_done_left_rate_eta_failed_and_limit() -> None:
     progress = Progress(done=120, failed=2, left=240, seconds=60.0, wait=12.2)
 
     assert str(progress) == (
-        "120 done · 240 left · 2.0/s · ETA 2:00 · 2 failed · rate limit: next request in 12 s"
+        "120 done · 240 left · 2.0/s · ETA 2 min · 2 failed · rate limit: next request in 12 s"
     )
 
 
@@ -317,7 +332,7 @@ def test_status_says_how_long_the_provider_is_not_asked_and_why() -> None:
     assert rows["Queue"] == "open"
     assert rows["Held"] == (
         "for 10 min: the provider told run-1 of queue acme to wait until 2026-01-02 03:14:05 UTC: "
-        '"slow down" (it wanted 86400 s, cut to 900 s); '
+        '"slow down" (it wanted 24 h, cut to 15 min); '
         "'embed-pipeline limits clear' or the job clear_limits ends it"
     )
 

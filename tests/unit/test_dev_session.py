@@ -5,9 +5,6 @@ import stat
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from embed_pipeline.devserver import dev
 from embed_pipeline.devserver.dev_session import dev_session
 
 
@@ -31,12 +28,3 @@ def test_what_is_there_and_what_children_write_is_closed_to_other_users(tmp_path
     folders = [tmp_path, tmp_path / "dagster", log.parent, tmp_path / "new"]
     assert [mode(folder) for folder in folders] == [0o700] * 4
     assert [mode(file) for file in (log, tmp_path / "new/dagster.log")] == [0o600] * 2
-
-
-def test_the_prompt_that_dev_shows_can_be_pasted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(dev.sys, "executable", str(tmp_path / ".venv/bin/python"))
-
-    assert dev.command() == ".venv/bin/embed-pipeline"

@@ -50,15 +50,15 @@ def test_no_error_grants_more_than_is_allowed_whoever_raises_it(asked: timedelta
             Origin("acme", "run-1", ""),
             (
                 "the provider told run-1 of queue acme to wait until 2030-01-01 12:15:00 UTC "
-                "(it wanted 1000000000 s, cut to 900 s)"
+                "(it wanted 11574 d 1 h, cut to 15 min)"
             ),
         ),
         (
             timedelta.max,
             None,
             (
-                "the provider is not asked before 2030-01-01 12:15:00 UTC; nobody noted why "
-                "(it wanted for ever, cut to 900 s)"
+                "the provider is not asked before 2030-01-01 12:15:00 UTC; the reason was not "
+                "noted (it wanted for ever, cut to 15 min)"
             ),
         ),
     ],

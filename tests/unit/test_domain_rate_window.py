@@ -137,9 +137,9 @@ def test_a_clock_that_goes_back_grants_no_more() -> None:
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        (RateLimits(), "20 requests in 60 s"),
-        (RateLimits(tokens=500), "20 requests and 500 tokens in 60 s"),
-        (RateLimits(requests=None, tokens=500), "500 tokens in 60 s"),
+        (RateLimits(), "20 requests in 1 min"),
+        (RateLimits(tokens=500), "20 requests and 500 tokens in 1 min"),
+        (RateLimits(requests=None, tokens=500), "500 tokens in 1 min"),
         (RateLimits(requests=None), "no limit"),
     ],
 )

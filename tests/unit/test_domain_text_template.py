@@ -36,13 +36,24 @@ def test_the_properties_of_the_template_are_what_is_read() -> None:
 
 @pytest.mark.parametrize("pieces", [None, Pieces(tokens=32)])
 @pytest.mark.parametrize("prefix", ["", "search_document: ", "7:a line\nand {braces}"])
-def test_m123_a_recipe_says_which_prefix_its_texts_have(pieces: Pieces | None, prefix: str) -> None:
+@pytest.mark.parametrize("sent_as", ["", "input_type=passage"])
+def test_m123_a_recipe_says_which_prefix_and_type_its_texts_have(
+    pieces: Pieces | None, prefix: str, sent_as: str
+) -> None:
     plain = EntityShape(template="{name}: {relations}")
+    shape = replace(plain, pieces=pieces, prefix=prefix, sent_as=sent_as)
 
-    tokens, before, text = parse_recipe(recipe_of(replace(plain, pieces=pieces, prefix=prefix)))
+    tokens, type_, before, text = parse_recipe(recipe_of(shape))
 
     assert (tokens, before) == (pieces.tokens if pieces else None, prefix)
+    assert type_ == sent_as
     assert text == recipe_of(plain)
+
+
+@pytest.mark.parametrize("wrong", ["input_type", "=passage", "input_type=", "a b=c", "a=b=c"])
+def test_a_type_that_is_no_field_and_value_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match="as in input_type=passage"):
+        EntityShape(sent_as=wrong)
 
 
 def test_another_template_is_another_recipe() -> None:

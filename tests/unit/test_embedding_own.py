@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from embed_pipeline import ConfigurationError, PermanentError, PythonProvider, TransientError
+from embed_pipeline.domain.vector import numbers_of
 from embed_pipeline.embedding.own import open_own
+from embed_pipeline.operations.providers import open_provider
 from embed_pipeline.operations.wiring import identity_of
 from embed_pipeline.settings.load import checked
 
@@ -23,6 +25,13 @@ class Ones(PythonProvider):
         if self.error is not None:
             raise self.error
         return [[1.0] * self.dimensions for _ in texts]
+
+
+class Asymmetric(Ones):
+    """Embeds questions otherwise than documents, as Cohere and Bedrock do."""
+
+    async def vectors_of(self, texts: Sequence[str]) -> list[list[float]]:
+        return [[1.0, float(self.for_questions)] for _ in texts]
 
 
 class Impossible(Ones):
@@ -48,6 +57,16 @@ async def test_it_counts_and_cuts_as_all_others_and_is_charged_what_was_counted(
 
     assert [len(vector) for vector in answer.vectors] == [8, 8]
     assert answer.tokens == 3
+
+
+@pytest.mark.parametrize("are_questions", [False, True])
+async def test_m125_it_knows_whether_its_texts_are_questions(are_questions: bool) -> None:
+    settings = checked(None, GIVEN | MADE | {"EMBEDDING_PROVIDER": f"{HERE}:Asymmetric"})
+    provider = open_provider(settings, for_questions=are_questions)
+
+    answer = await provider.embed([provider.prepare("how do I bake bread?")])
+
+    assert [list(numbers_of(vector)) for vector in answer.vectors] == [[1.0, are_questions]]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,9 @@ embeddings:
     text: "{name}"
     document_prefix: "passage: "
     question_prefix: "query: "
+    type_field: input_type
+    document_type: passage
+    question_type: query
     max_request_tokens: 900
     max_inputs: 7
     encoding: float
@@ -91,6 +94,8 @@ embeddings:
     assert (people.profile.inputs, people.profile.tokens) == (7, 900)
     assert people.profile.encoding == "float"
     assert not people.profile.sends_dimensions
+    assert [x.entity_shape.sent_as for x in (movies, people)] == ["", "input_type=passage"]
+    assert people.profile.type_for(is_question=True) == {"input_type": "query"}
     assert [x.entity_shape.prefix for x in (movies, people)] == ["search_document: ", "passage: "]
 
 
@@ -252,6 +257,66 @@ def test_m123_each_side_of_a_cut_over_keeps_its_prefix(monkeypatch: pytest.Monke
 
     assert identity_of(wanted) != identity
     assert identity_of(settings_of(wanted, side)) == identity
+
+
+@pytest.mark.parametrize("before", ["", "passage"])
+def test_m123_each_side_of_a_cut_over_keeps_its_type(
+    monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    monkeypatch.setenv("EMBEDDING_TYPE_FIELD", "input_type" if before else "")
+    monkeypatch.setenv("EMBEDDING_DOCUMENT_TYPE", before)
+    [former] = load_embeddings()
+    identity = identity_of(former)
+    side = Side(
+        "default", "i", "embedding", "openai", former.model, former.dimensions, identity.recipe
+    )
+    monkeypatch.setenv("EMBEDDING_TYPE_FIELD", "task")
+    monkeypatch.setenv("EMBEDDING_DOCUMENT_TYPE", "document")
+    [wanted] = load_embeddings()
+
+    assert identity_of(wanted) != identity
+    again = settings_of(wanted, side)
+    assert identity_of(again) == identity
+    assert again.profile.type_for(is_question=False) == ({"input_type": before} if before else {})
+
+
+def test_m123_the_type_of_a_profile_is_no_part_of_a_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    [plain] = load_embeddings()
+    monkeypatch.setenv("EMBEDDING_PROFILE", "voyage")
+    [voyage] = load_embeddings()
+    monkeypatch.setenv("EMBEDDING_TYPE_FIELD", "input_type")
+    monkeypatch.setenv("EMBEDDING_DOCUMENT_TYPE", "document")
+    [said] = load_embeddings()
+
+    assert identity_of(said) == identity_of(voyage) == identity_of(plain)
+    assert voyage.profile.type_for(is_question=True) == {"input_type": "query"}
+
+
+def test_m123_types_without_a_field_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("EMBEDDING_QUESTION_TYPE", "query")
+
+    with pytest.raises(ConfigurationError, match="EMBEDDING_TYPE_FIELD, which is not set"):
+        load_embeddings()
+
+
+def test_m123_a_program_says_the_type_of_its_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    monkeypatch.setenv("EMBEDDING_QUESTION_TYPE", "query")
+    typed = EntityShape(sent_as="input_type=passage")
+    of = {
+        shape: settings_for(Embedding("openai", "m", 4, shape), queue="default", database="neo4j")
+        for shape in (typed, EntityShape())
+    }
+
+    assert of[typed].entity_shape.sent_as == typed.sent_as
+    assert of[typed].profile.type_for(is_question=False) == {"input_type": "passage"}
+    assert of[typed].profile.type_for(is_question=True) == {"input_type": "query"}
+    assert of[EntityShape()].profile.type_for(is_question=True) == {}
 
 
 def test_m115_each_side_of_a_cut_over_keeps_its_neighbours(folder: Path) -> None:

@@ -34,7 +34,7 @@ def test_without_one_it_is_said_why_and_how_late_the_scan_is(
     scanned, never = arrival(trigger, MINUTE), arrival(trigger, timedelta(0))
 
     assert (scanned.is_at_once, scanned.is_sure) == (False, True)
-    assert "60 s" in scanned.detail
+    assert "1 min or more apart" in scanned.detail
     assert why in scanned.detail
     assert (never.is_at_once, never.is_sure) == (False, False)
     assert why in never.detail

@@ -121,7 +121,7 @@ def test_readings_that_have_stopped_say_nothing_about_now(later: timedelta, is_k
     answer = keeping_up(CALM, CALM, now_later=later)
 
     assert answer.is_good is is_known
-    assert answer.verdict.startswith("Yes" if is_known else "Nobody knows")
+    assert answer.verdict.startswith("Yes" if is_known else "Unknown")
 
 
 def test_rare_readings_are_not_taken_for_stopped_ones() -> None:

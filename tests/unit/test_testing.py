@@ -1,6 +1,7 @@
 """Queues in memory behave for a program like those in Neo4j."""
 
 import inspect
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from embed_pipeline import (
     TransitionRefusedError,
 )
 from embed_pipeline.testing import FakeClock, InMemoryAsyncQueue, InMemoryQueue
+from embed_pipeline.worker.report import Ending
 
 SHAPE = EntityShape(label="Post", key="slug", vector="vec", template="{title}: {body}")
 EMBEDDING = Embedding("openai", "text-embedding-3-small", 16, SHAPE)
@@ -39,8 +41,13 @@ class Program:
 
 
 @pytest.fixture(params=[InMemoryQueue, InMemoryAsyncQueue])
-def program(request: pytest.FixtureRequest) -> Program:
-    return Program(request.param)
+def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def program(kind: Any) -> Program:
+    return Program(kind)
 
 
 async def test_m132_a_program_works_looks_and_acts_in_memory(program: Program) -> None:
@@ -87,6 +94,42 @@ async def test_m132_a_changed_text_is_found_by_the_scan_in_memory(program: Progr
     await program.call("scan")
 
     assert (await program.call("queue_status")).counts[JobStatus.PENDING] == 1
+
+
+async def test_m132_what_the_retention_has_ended_is_deleted_in_memory(
+    monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS_COMPLETED", "7")
+    program = Program(kind)
+    for slug in ("ada", "grace"):
+        program.queue.put(slug, {"title": slug, "body": "text"})
+        await program.call("enqueue", slug)
+    await program.call("process_jobs", 1)
+    [left] = await program.call("find_jobs", JobFilter(statuses=frozenset({JobStatus.PENDING})))
+    await program.call("cancel_job", left.id)
+    program.clock.advance(timedelta(days=8))
+
+    would = await program.call("cleanup", dry_run=True)
+    kept = await program.call("find_jobs")
+    done = await program.call("cleanup")
+
+    assert (would.jobs.deleted, len(kept), done.jobs.deleted) == (1, 2, 1)
+    assert [job.id for job in await program.call("find_jobs")] == [left.id]
+
+
+def test_m132_a_sync_program_that_is_told_to_stop_leases_nothing_more() -> None:
+    queue, stop = InMemoryQueue(EMBEDDING), threading.Event()
+    queue.put("ada", {"title": "Ada", "body": "one"})
+    queue.enqueue("ada")
+
+    stop.set()
+    stopped = queue.process_jobs(stop=stop)
+    stop.clear()
+    ended = queue.process_jobs(stop=stop)
+
+    assert (stopped.completed, stopped.ending) == (0, Ending.STOPPED)
+    assert (ended.completed, ended.ending) == (1, Ending.EMPTY)
 
 
 def test_queues_in_memory_stand_where_a_queue_is_wanted() -> None:

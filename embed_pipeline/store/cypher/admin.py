@@ -44,7 +44,7 @@ MATCH (old:EmbedJob {entity_uid: row.entity_uid, model: row.model})
 WHERE old.version < row.version AND old:EmbedPending
 RETURN old.id AS id, max(row.version) AS version
 """
-"""Pending jobs that a newer version makes useless; whoever ends them must lock and look again."""
+"""Pending jobs that a newer version makes useless; lock and read again before ending one."""
 
 PATCH_JOBS: Final[LiteralString] = """
 UNWIND $rows AS row
@@ -131,7 +131,7 @@ WITH coalesce($now, datetime.realtime().epochMillis) AS now
 MATCH (job:EmbedProcessing) WHERE job.lock_until < now - $grace
 RETURN job {.*} AS job ORDER BY job.lock_until LIMIT $limit
 """
-"""What the next recovery would take away, oldest first; for whoever only looks."""
+"""What the next recovery would take away, oldest first; for previews."""
 
 READ_STATE: Final[LiteralString] = """
 MATCH (queue:EmbedQueue {name: $queue})

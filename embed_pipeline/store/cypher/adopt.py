@@ -70,7 +70,7 @@ RETURN element, now, job {{.*}} AS job,
   [name IN labels(job) WHERE name IN {_OWN}] = [{LABELS}[toStringOrNull(job.status)]] AS fits,
   job:EmbedProcessing AS was_leased
 """
-"""By element id: somebody else's node may have no id of ours yet."""
+"""By element id: a node of another program may have no id of ours yet."""
 
 LOCK_STRAYS: Final[LiteralString] = """
 UNWIND $elements AS element

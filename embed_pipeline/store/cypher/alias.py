@@ -36,7 +36,7 @@ WHERE lastRead IS NOT NULL
   AND (name = $index OR type = 'VECTOR' AND $pieces IN labelsOrTypes)
 RETURN name, lastRead.epochMillis AS at ORDER BY at DESC LIMIT 1
 """
-"""When somebody last searched an index, or that of the pieces; the server counts some seconds
+"""When an index, or that of the pieces, was last searched; the server counts some seconds
 behind."""
 
 READ_NOW: Final[LiteralString] = """
@@ -50,7 +50,7 @@ CALL (job) { DETACH DELETE job } IN TRANSACTIONS OF 1000 ROWS
 """All jobs of a queue whose side is removed. A worker that still holds one is refused then."""
 
 DELETE_BATCHES: Final[LiteralString] = "MATCH (batch:EmbedBatch) DELETE batch"
-"""What is known of its batches: nobody asks about them any more."""
+"""What is known of its batches, which are no longer polled."""
 
 REMOVE_VECTORS: Final[LiteralString] = """
 MATCH (entity:%label%)
@@ -69,14 +69,14 @@ MATCH (queue:EmbedQueue {name: $queue})
 SET queue.identity_provider = 'none', queue.identity_model = 'none', queue.identity_dimensions = 0,
   queue.identity_recipe = $reason
 """
-"""Nobody's settings are of this identity: leases, scans and enqueueing are refused from here on."""
+"""Set an identity that no settings have: refuses leases, scans and enqueueing from here on."""
 
 FORGET_QUEUE: Final[LiteralString] = """
 MATCH (node:EmbedQueue|EmbedCounters {name: $queue}) DETACH DELETE node
 WITH count(*) AS nodes
 MATCH (schema:EmbedSchema {name: $schema}) DELETE schema
 """
-"""The rest of a queue that a cut-over has made; whoever still works on it is told there is none."""
+"""The rest of a queue that a cut-over has made; workers that still use it are refused."""
 
 FREE_PROPERTY: Final[LiteralString] = """
 OPTIONAL MATCH (schema:EmbedSchema {name: $schema}) REMOVE schema.vector

@@ -23,7 +23,7 @@ FOREACH (entry IN $entries |
 )
 """
 """Record a batch of the clean-up, of which ``jobs`` were deleted: batches run on the server, so
-only the server knows the sum. ``$entries`` is empty where nobody is to be named."""
+only the server knows the sum. ``$entries`` is empty without an operator."""
 
 FINISH_ACTION: Final[LiteralString] = """
 MATCH (audit:EmbedAudit {id: $id}) SET audit.complete = true
@@ -53,4 +53,4 @@ WITH audit LIMIT $limit
 DELETE audit
 RETURN count(audit) AS actions
 """
-"""Delete a page of what is past the retention. Invariant: nothing younger, whoever asks."""
+"""Delete a page of what is past the retention. Invariant: nothing younger."""

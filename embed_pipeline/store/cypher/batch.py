@@ -8,7 +8,7 @@ WITH batch, coalesce($now, datetime.realtime().epochMillis) AS now
 SET batch.status = 'preparing', batch.model = $model, batch.created_at = now,
     batch.holder = $holder, batch.until = now + $turn
 """
-"""Remember a batch; the id is new, so nobody else can have it."""
+"""Remember a batch under a new id."""
 
 LOCK_BATCH: Final[LiteralString] = """
 MATCH (batch:EmbedBatch {id: $id})
@@ -60,7 +60,7 @@ MATCH (job:EmbedProcessing)
 WHERE job.lock_owner = $owner AND job.lock_until < $until
 RETURN job.id AS id LIMIT $limit
 """
-"""Leases of a batch that end too early; whoever acts on them must lock and look again."""
+"""Leases of a batch that end too early; lock and read again before acting on one."""
 
 HOLD_JOBS: Final[LiteralString] = """
 WITH coalesce($now, datetime.realtime().epochMillis) AS now

@@ -14,7 +14,7 @@ SET counters._lock = $token
 WITH counters, coalesce($now, datetime.realtime().epochMillis) AS now
 SET counters.clock = now, counters.last_recovery_at = now
 """
-"""Remember what time it is, and that somebody has looked for expired leases, drains too.
+"""Remember what time it is, and that expired leases were looked for, also by drains.
 
 Like all about the counters the last statement of a transaction.
 """

@@ -35,7 +35,7 @@ CASE
 END"""
 """What is read of a property of any type: ``$most`` characters, of a list at most twice as many.
 
-The same for the same value, whoever asks, since the hash of the text is made of it. A list keeps
+The same for the same value on every call, since the hash of the text is made of it. A list keeps
 as many entries as fit, by powers of two so that they need not be added up one by one, and the
 beginning of the next one, which may be the long one. The sizes are read once, by a list of one
 list: an expression can give nothing else a name.
@@ -223,5 +223,5 @@ RETURN hash, vector, print
 """
 """Vectors of texts that were embedded before, by the hash of the text.
 
-With their prints, because somebody may have written another vector over one of them.
+With their prints, because one of them may have been overwritten with another vector.
 """

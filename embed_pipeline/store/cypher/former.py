@@ -29,4 +29,4 @@ PICK_FORMER: Final[LiteralString] = " UNION ".join(
         for side in _SIDES
     ]
 )
-"""Whoever ends them must lock and look again."""
+"""Lock and read again before ending one."""

@@ -12,7 +12,7 @@ READ_LIMITER: Final[LiteralString] = """
 OPTIONAL MATCH (limiter:EmbedLimiter {name: $name})
 RETURN limiter {.*} AS limiter, coalesce($now, datetime.realtime().epochMillis) AS now
 """
-"""The window and the time; a limiter that nobody has asked yet is null."""
+"""The window and the time; null for a limiter that has not been used yet."""
 
 WRITE_LIMITER: Final[LiteralString] = """
 MATCH (limiter:EmbedLimiter {name: $name})

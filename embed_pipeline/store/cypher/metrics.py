@@ -96,7 +96,7 @@ The head of each lane says since when it could have been taken.
 ``SEEK``, because while the statistics of a busy server lag behind and call an index empty, the
 planner scans it for all models and filters: 15,033 hits where a seek has 33.
 
-Retries have an index by model for this alone: behind those of a model that nobody drains any more
+Retries have an index by model for this alone: behind those of a model that is not drained any more
 the due ones of another would not be seen.
 """
 
@@ -108,7 +108,7 @@ RETURN job.status AS status, job.attempts AS attempts, count(job) AS jobs
 """
 """Jobs that our own workers ended since then: cost is that of the window.
 
-What ended later than now did so before the clock was set back, and nobody knows when.
+What ended later than now did so before the clock was set back, at an unknown time.
 """
 
 CATEGORIES: Final[LiteralString] = """
@@ -116,7 +116,7 @@ MATCH (job:EmbedFailed)
 RETURN CASE job.status WHEN 'failed' THEN coalesce(job.error_category, 'TRANSIENT') END AS category,
   count(job) AS jobs
 """
-"""All failed jobs by category, null for those that somebody else has opened again: cost is that of
+"""All failed jobs by category, null for those that were opened again by hand: cost is that of
 the failed jobs."""
 
 READ_COUNTERS: Final[LiteralString] = """

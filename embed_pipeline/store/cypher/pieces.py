@@ -60,7 +60,7 @@ SET piece += row.properties, piece.job = row.job
 WITH piece, row
 CALL db.create.setNodeVectorProperty(piece, 'embedding', row.vector)
 """
-"""Write pieces that nobody can find yet, for a job that this transaction has locked.
+"""Write pieces that no search finds yet, for a job that this transaction has locked.
 
 Invariant: no index has the label, and nothing leads from them to the entity. May be repeated.
 """
@@ -95,7 +95,7 @@ UNWIND $jobs AS job
 MATCH (piece:EmbedPieceStaged {job: job}) USING INDEX piece:EmbedPieceStaged(job)
 DETACH DELETE piece
 """
-"""What workers before have staged for locked jobs, and nobody has taken."""
+"""What former workers have staged for locked jobs, and no completion has taken."""
 
 PLACE_PIECES: Final[LiteralString] = """
 CYPHER replan=skip

@@ -18,7 +18,7 @@ SCORE AS score
 """
 """For servers on which the procedure is deprecated; the name of the index cannot be a parameter.
 
-``%inside%``: an index that somebody has made ``WITH`` properties filters by them itself. We make
+``%inside%``: an index that was made ``WITH`` properties filters by them itself. We make
 none: on Neo4j 2026.08.1 a value of 100,000 characters in such a property stopped the whole
 database, and anybody may write to ``validTo`` or the type.
 """

@@ -62,10 +62,11 @@ SET job:EmbedPending, job.status = 'pending', job.attempts = 0, job.expiries = 0
 
 Runs inside the client's transaction, so entity and job commit together. It cannot fail the
 client's write: every value is checked for its type before it is used, and what cannot be a job, or
-is one that somebody else wrote, is left to the scan. Keys and versions become those of jobs as in
+is one that another program wrote, is left to the scan. Keys and versions become those of jobs as in
 ``domain.keys``. Jobs that are pending or processing are not touched, so it waits for no worker: a
 completion compares the text under the lock of the entity, which the client's transaction holds.
-One that was put off is brought forward: its entity itself has changed now.
+One that was put off is brought forward: its entity itself has changed now; if it has failed since,
+it waits for its retry. Otherwise it decides as ``lifecycle.on_enqueue``; a test compares the two.
 """
 
 ENDS: Final[LiteralString] = """

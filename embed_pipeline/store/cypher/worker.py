@@ -62,7 +62,7 @@ RETURN queue {.*} AS queue, now,
 """Read the head of every lane of a model in index order: cost is that of the batch.
 
 A worker has one model, and a vector of another one must never get its name. Retries whose time has
-come enter the lanes of all models: whoever passes first may do that.
+come enter the lanes of all models: the first lease may do that.
 
 The hints are needed: for a short queue the planner takes the other index and sorts, and that plan
 may still be in its cache when the queue has become long. SEEK, because with a plain hint it may
@@ -166,7 +166,7 @@ SET job:$(labels[row.after]), job += row.properties
 """
 """Write what was decided about locked jobs; status, label and lane move together.
 
-Whatever label the job had goes: somebody else may have changed its status without it.
+Whatever label the job had goes: another program may have changed its status without it.
 """
 
 EXTEND_LEASES: Final[LiteralString] = """
@@ -233,14 +233,14 @@ RETURN job.id AS id, elementId(job) AS element,
   coalesce(job.status = 'processing', false) AS is_leased
 ORDER BY job.lock_until LIMIT $limit
 """
-"""Candidates for recovery, oldest first; whoever acts on them must lock and look again."""
+"""Candidates for recovery, oldest first; lock and read again before acting on one."""
 
 PICK_OWNED: Final[LiteralString] = """
 MATCH (job:EmbedProcessing)
 WHERE job.lock_owner = $owner OR job.lock_owner STARTS WITH $owner + '/'
 RETURN job.id AS id LIMIT $limit
 """
-"""Jobs of an owner or of all owners of a run; whoever acts on them must lock and look again.
+"""Jobs of an owner or of all owners of a run; lock and read again before acting on one.
 
 Looks at all leased jobs: rare, and cheaper than an index that every lease and completion writes.
 """

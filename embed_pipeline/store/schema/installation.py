@@ -42,7 +42,7 @@ from embed_pipeline.store.schema.state import (
 from embed_pipeline.store.server_info import release_of
 
 MOST_EXACT: Final = 200_000
-"""Entities up to which an index is exact unless somebody wants otherwise."""
+"""Entities up to which an index is exact by default."""
 _EXISTS: Final = ("EquivalentSchemaRuleAlreadyExists", "ConstraintAlreadyExists")
 
 
@@ -191,7 +191,7 @@ def _check_vector_index(index: VectorIndex, dimensions: int) -> None:
 async def _create(
     driver: AsyncDriver, database: str, obj: SchemaObject, options: Mapping[str, Any]
 ) -> bool:
-    """Create the object; false when somebody else just did."""
+    """Create the object; false if it was created meanwhile."""
     try:
         _, summary = await run(driver, database, obj.statement, **options)
     except neo4j_errors.Neo4jError as error:

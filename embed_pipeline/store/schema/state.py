@@ -18,7 +18,7 @@ class VectorIndex:
     similarity: str
     state: str
     filters: tuple[str, ...] = ()
-    """Further properties that somebody has put into it, by which it filters itself."""
+    """Further properties in the index, by which it filters itself."""
 
     def why_nothing(self, *, dimensions: int) -> str | None:
         """Why a search by it finds nothing of this length, or not all, or ``None``."""

@@ -320,7 +320,7 @@ async def test_a_flip_that_was_committed_is_not_repeated(deployment: Deployment)
     again = await alias.flip(seen, Phase.LIVE)
 
     assert first == again
-    with pytest.raises(CutoverError, match="somebody else has changed it"):
+    with pytest.raises(CutoverError, match="it has been changed meanwhile"):
         await alias.flip(seen, Phase.ROLLED_BACK)
 
 

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from embed_pipeline.domain.embedding import PreparedText
 from embed_pipeline.domain.entity import EntityShape
 from embed_pipeline.domain.pieces import Pieces
+from embed_pipeline.domain.profiles import OPENAI
+from embed_pipeline.embedding.openai_batch import OpenAIBatches
 from tests.support.batch_harness import Batching
 from tests.support.batch_server import BatchServer, batch_server
 from tests.support.drain_harness import DrainUnderTest
@@ -60,6 +63,18 @@ async def test_m123_another_prefix_makes_every_vector_and_piece_anew(
     assert all(text.startswith(E5) for text in other)
 
 
+async def test_m123_another_type_makes_every_vector_and_piece_anew(queue: DrainUnderTest) -> None:
+    shape = EntityShape(pieces=Pieces(tokens=32), sent_as="input_type=passage")
+    before = await sent(queue, shape, LONG)
+
+    same = await sent(queue, shape)
+    other = await sent(queue, replace(shape, sent_as="input_type=document"))
+
+    assert same == []
+    assert other == before
+    assert len(before) > 5
+
+
 async def test_m123_a_text_of_nothing_is_not_sent_for_its_prefix(queue: DrainUnderTest) -> None:
     shape = EntityShape(template="{observations}", prefix=NOMIC)
 
@@ -88,3 +103,14 @@ async def test_m126_the_lines_of_a_batch_have_the_prefix(
     [file] = [content for name, content in api.files.items() if name.startswith("file_in")]
     texts = [json.loads(line)["body"]["input"] for line in file.splitlines()]
     assert [text.startswith(E5) for [text] in texts] == [True, True]
+
+
+def test_m126_the_lines_of_a_batch_say_the_type_of_documents() -> None:
+    profile = replace(OPENAI, type_field="task", document_type="passage", question_type="query")
+    batches = OpenAIBatches(
+        model="m", dimensions=4, api_key="k", base_url="http://127.0.0.1:9/v1", profile=profile
+    )
+
+    line = json.loads(batches.line("1", PreparedText("a text", tokens=2)))
+
+    assert line["body"]["task"] == "passage"

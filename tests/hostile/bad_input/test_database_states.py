@@ -211,7 +211,7 @@ ANSWERS: dict[str, tuple[Callable[[], Exception], type[EmbedPipelineError], str]
     "timed out": (
         lambda: of_code("Neo.ClientError.Transaction.TransactionTimedOutClientConfiguration"),
         UnreachableError,
-        "it is overloaded, or somebody holds a lock for long: try again",
+        "it is overloaded, or a lock is held for long: try again",
     ),
     "no answer": (TimeoutError, UnreachableError, "is it overloaded or still starting?"),
     "no procedure": (

@@ -268,7 +268,7 @@ async def test_whatever_pause_a_provider_asks_for_no_drain_breaks_and_nobody_wai
 
     assert report.ending is Ending.BUDGET
     assert report.holds_clamped == is_clamped
-    assert ("cut to 900 s" in (report.reason or "")) == is_clamped
+    assert ("cut to 15 min" in (report.reason or "")) == is_clamped
     assert ("the provider wants a pause of" in caplog.text) == is_clamped
     assert await eleven.counted() == {"pending": 11}
     assert await eleven.attempts() == {0: 11}

@@ -114,6 +114,10 @@ TEXTS: dict[str, tuple[str, ...]] = {
     ),
     "EMBEDDING_DOCUMENT_PREFIX": ("a" * 1_001,),
     "EMBEDDING_QUESTION_PREFIX": ("a" * 1_001,),
+    "EMBEDDING_TYPE_FIELD": (" ", "input type", "a=b", "ä", "a" * 65, "input", "1a"),
+    **dict.fromkeys(
+        ("EMBEDDING_DOCUMENT_TYPE", "EMBEDDING_QUESTION_TYPE"), (" ", "a b", "a=b", "a" * 65)
+    ),
     "EMBEDDING_RATE_LIMIT_NAME": (" ", "a b", "a\n", "a/b", "ä", "a" * 65),
     **dict.fromkeys(
         ("EMBEDDING_PRICE_USD_PER_MILLION", "EMBED_CONFIRM_USD"),
@@ -176,6 +180,10 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "EMBEDDING_MODEL": ("text-embedding-3-large", "BAAI/bge-m3", "name:tag"),
     "EMBEDDING_DOCUMENT_PREFIX": ("search_document: ", "a" * 1_000),
     "EMBEDDING_QUESTION_PREFIX": ("search_query: ", "a" * 1_000),
+    **dict.fromkeys(
+        ("EMBEDDING_TYPE_FIELD", "EMBEDDING_DOCUMENT_TYPE", "EMBEDDING_QUESTION_TYPE"),
+        ("input_type", "task", "retrieval.passage", "a" * 64),
+    ),
     "EMBEDDING_RATE_LIMIT_NAME": ("default", "OpenAI.project-7", "a" * 64),
     **dict.fromkeys(
         ("EMBEDDING_PRICE_USD_PER_MILLION", "EMBED_CONFIRM_USD"), ("0", "0.02", "1000000")
@@ -206,6 +214,8 @@ BESIDE: dict[str, dict[str, str]] = {
     "EMBEDDING_DIMENSIONS": {"EMBEDDING_MODEL": "of-any-length"},
     "EMBEDDING_PROVIDER": {"OPENAI_API_KEY": "k"},
     "EMBED_JOB_HEARTBEAT_INTERVAL_MS": {"EMBED_JOB_LOCK_DURATION_MS": "3600000"},
+    "EMBEDDING_DOCUMENT_TYPE": {"EMBEDDING_TYPE_FIELD": "task"},
+    "EMBEDDING_QUESTION_TYPE": {"EMBEDDING_TYPE_FIELD": "task"},
     "NEO4J_URI": {"NEO4J_PASSWORD": "p"},
 }
 """What a good value needs beside it."""
