@@ -17,6 +17,7 @@ from embed_pipeline.cli.base import (
     console,
     duration,
     is_screen,
+    pasteable,
     print_json,
     safe,
     say_waiting,
@@ -27,9 +28,11 @@ from embed_pipeline.cli.base import (
 )
 from embed_pipeline.domain.coverage import Coverage
 from embed_pipeline.domain.errors import ConfigurationError
+from embed_pipeline.domain.job import JobStatus
 from embed_pipeline.domain.judging import Forced
 from embed_pipeline.domain.keys import KeyValue
 from embed_pipeline.domain.lifecycle import EnqueueOutcome
+from embed_pipeline.domain.words import number_of
 from embed_pipeline.operations.selection import jobs_for
 
 if TYPE_CHECKING:
@@ -217,6 +220,21 @@ def reconcile(
         console.print(f"… go on with: --after-number {found.cursor}")
 
 
+def why_nothing(others: dict[str, int], waiting: int) -> str:
+    """What to say of a search without hits: what else is there, and what happens next."""
+    found = ", ".join(f"{count} with {safe(model)}" for model, count in others.items())
+    if waiting:
+        todo = (
+            f"{number_of(waiting)} under way; with Dagster drains take them by themselves "
+            "('embed-pipeline status' shows how far they are), else run 'embed-pipeline drain'"
+        )
+    else:
+        todo = "run 'embed-pipeline reconcile', then 'embed-pipeline drain'"
+    return pasteable(
+        f"! Nothing is embedded with this model yet{f' ({found})' if found else ''}: {todo}"
+    )
+
+
 def search(
     text: Annotated[str, typer.Argument(help="A question, or words.")],
     limit: Annotated[int, typer.Option(min=1, max=1_000, metavar="N", help="How many.")] = 10,
@@ -226,22 +244,21 @@ def search(
     from embed_pipeline.operations.search import search_for
     from embed_pipeline.store.search import embedded_by_model
 
-    async def work(queue: Queue, settings: Settings) -> tuple[list[Hit], dict[str, int]]:
+    async def work(queue: Queue, settings: Settings) -> tuple[list[Hit], dict[str, int], int]:
         warn_about(settings)
         hits = await search_for(queue, settings, text, limit=limit, on_wait=say_waiting)
-        return hits, {} if hits else await embedded_by_model(queue.database, queue.config)
+        if hits:
+            return hits, {}, 0
+        counts = await queue.admin.counts()
+        waiting = counts[JobStatus.PENDING] + counts[JobStatus.PROCESSING]
+        return hits, await embedded_by_model(queue.database, queue.config), waiting
 
-    hits, others = with_queue(work, for_vectors=True)
+    hits, others, waiting = with_queue(work, for_vectors=True)
     if json:
         print_json(hits)
         return
     if not hits:
-        with_others = ", ".join(f"{count} with {safe(model)}" for model, count in others.items())
-        console.print(
-            f"! Nothing is embedded with this model yet{f' ({with_others})' if others else ''}: "
-            "run 'embed-pipeline reconcile', then 'embed-pipeline drain'",
-            soft_wrap=True,
-        )
+        console.print(why_nothing(others, waiting), soft_wrap=True)
         return
     rows = table("SCORE", "NAME", "TYPE", "BECAUSE")
     for hit in hits:

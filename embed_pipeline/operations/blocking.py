@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
+HEARD_WITHIN: Final = 0.5
+"""Seconds of one wait: Python hears a signal that comes just before a wait only at its end."""
 
 
 def finish(work: Coroutine[Any, Any, Result]) -> Result:
@@ -31,8 +33,11 @@ def _finish_in_thread(work: Coroutine[Any, Any, Result]) -> Result:
             return runner.run(ended())
 
     with ThreadPoolExecutor(max_workers=1) as thread:
+        running = thread.submit(run)
         try:
-            return thread.submit(run).result()
+            while not running.done():
+                wait([running], timeout=HEARD_WITHIN)
+            return running.result()
         except BaseException:
             # A closed loop: the work has ended, or this is its own error.
             with suppress(RuntimeError):

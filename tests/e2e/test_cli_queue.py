@@ -106,6 +106,8 @@ def test_from_the_sample_graph_to_a_search_that_finds_a_sensible_entity(
     said += [project.run("reconcile", "--page-size", "100")]
     assert f"Entities {ENTITIES} current 0 missing {ENTITIES}" in said[-1].stdout
     assert f"Enqueued {ENTITIES} created" in said[-1].stdout
+    said += [project.run("search", "relativity")]
+    assert f"{ENTITIES} jobs under way" in said[-1].stdout
 
     said += [project.run("drain")]
     assert f"Completed {ENTITIES} (" in said[-1].stdout

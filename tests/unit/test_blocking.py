@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ def is_waited_for() -> bool:
     """Whether the main thread waits for the thread; that happens just after the work began."""
     frame = sys._current_frames()[threading.main_thread().ident or 0]
     codes = {called.f_code for called, _ in traceback.walk_stack(frame)}
-    return Future.result.__code__ in codes
+    return wait.__code__ in codes
 
 
 def interrupt() -> None:

@@ -38,8 +38,10 @@ FIGURES = {
     *("oldest_expired_seconds", "oldest_pending_seconds", "recovered_total", "tokens_total"),
     *("requests_limited_total", "requests_total", "seconds_since_recovery", "without_lock"),
     *("throughput_per_minute", "accept_cost"),
+    *("tag_concurrency_limits", "worker_concurrency"),
 }
-"""What else the guide names: figures of readings and runs, and an argument of Python's."""
+"""What else the guide names: figures of readings and runs, an argument of Python's, settings of
+Dagster and Celery."""
 
 
 @cache
