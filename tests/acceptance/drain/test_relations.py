@@ -409,7 +409,8 @@ async def test_m118_explain_promises_no_vector_in_place_of_one_that_is_to_stay(
     found = await explain(kept.queue, settings_of(kept), "Ada")
 
     assert found.why == (
-        "its vector was written by somebody else and stays, because EMBED_FOREIGN_VECTORS is 'keep'"
+        "its vector was written by another program and stays, "
+        "because EMBED_FOREIGN_VECTORS is 'keep'"
     )
 
 
