@@ -17,6 +17,7 @@ from typing import Final, LiteralString
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.provider import running_provider
 from benchmarks.site import DIMENSIONS, MODEL, Site, on_site, pool
@@ -165,7 +166,9 @@ def draw(waits: Mapping[str, Sequence[float]]) -> None:
         axes.plot([goal] * 2, [place - 0.25, place + 0.25], color="tab:red", linestyle=":")
     axes.set(xscale="log", xlabel="seconds; line: median, dotted: goal")
     axes.set_yticks(range(len(waits)), list(waits))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_title("From the acknowledged write of an entity to its vector in the search")
     figure.savefig(PICTURE, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
