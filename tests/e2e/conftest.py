@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from neo4j import GraphDatabase
 
 from tests.conftest import TestServer
-from tests.support.dagster_deployment import Deployment, deployment
+from tests.support.dagster_deployment import Deployment, Graph, deployment
 from tests.support.openai_server import openai_server
 from tests.support.project import make_project
 
@@ -24,3 +25,14 @@ def dagster(running: Deployment) -> Deployment:
     """A deployment with an empty graph; the last drain may still wait for new jobs."""
     running.graph.wipe()
     return running
+
+
+@pytest.fixture
+def graph(neo4j_server: TestServer) -> Iterator[Graph]:
+    """The graph of the session's server, empty."""
+    auth = (neo4j_server.username, neo4j_server.password)
+    with GraphDatabase.driver(neo4j_server.uri, auth=auth) as driver:
+        graph = Graph(driver, neo4j_server.database)
+        graph.run("MATCH (n) DETACH DELETE n")
+        yield graph
+        graph.run("MATCH (n) DETACH DELETE n")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from neo4j import GraphDatabase
 
 from embed_pipeline.devserver import leftovers
 from embed_pipeline.devserver.ports import free_port
@@ -18,16 +17,6 @@ from tests.support.project import BIN, ROOT, Project, make_project
 from tests.support.terminal import terminal
 
 MAKE = f"make -f {ROOT}/Makefile -o .venv/.ready BIN={BIN} dev"
-
-
-@pytest.fixture
-def graph(neo4j_server: TestServer) -> Iterator[Graph]:
-    auth = (neo4j_server.username, neo4j_server.password)
-    with GraphDatabase.driver(neo4j_server.uri, auth=auth) as driver:
-        graph = Graph(driver, neo4j_server.database)
-        graph.run("MATCH (n) DETACH DELETE n")
-        yield graph
-        graph.run("MATCH (n) DETACH DELETE n")
 
 
 @pytest.fixture

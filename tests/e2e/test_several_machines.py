@@ -64,7 +64,7 @@ def server() -> Iterator[TestServer]:
 
 
 @pytest.fixture
-def graph(server: TestServer) -> Iterator[Graph]:
+def large(server: TestServer) -> Iterator[Graph]:
     with GraphDatabase.driver(server.uri, auth=(server.username, server.password)) as driver:
         yield Graph(driver, server.database)
 
@@ -94,17 +94,6 @@ def code_servers(settings: dict[str, str], storage: str, tmp_path: Path) -> Iter
 
 
 @pytest.fixture
-def shared(neo4j_server: TestServer) -> Iterator[Graph]:
-    """The graph of the other tests, empty."""
-    auth = (neo4j_server.username, neo4j_server.password)
-    with GraphDatabase.driver(neo4j_server.uri, auth=auth) as driver:
-        graph = Graph(driver, neo4j_server.database)
-        graph.run("MATCH (n) DETACH DELETE n")
-        yield graph
-        graph.run("MATCH (n) DETACH DELETE n")
-
-
-@pytest.fixture
 def may_answer(provider: OpenAIServer) -> threading.Event:
     """Set it to let the provider answer at once."""
     opened = threading.Event()
@@ -122,7 +111,7 @@ def may_answer(provider: OpenAIServer) -> threading.Event:
 
 @pytest.fixture
 def small(
-    neo4j_server: TestServer, shared: Graph, provider: OpenAIServer, tmp_path: Path
+    neo4j_server: TestServer, graph: Graph, provider: OpenAIServer, tmp_path: Path
 ) -> Iterator[Machines]:
     """Two code servers with a small queue."""
     settings = {
@@ -136,7 +125,7 @@ def small(
     }
     made = Project(ROOT, settings).run("init", "--change-model")
     assert made.returncode == 0, made.stderr
-    write_entities(shared, FEW_JOBS)
+    write_entities(graph, FEW_JOBS)
     with running_machines(tmp_path, None, settings, code_servers=CODE_SERVERS) as machines:
         yield machines
 
@@ -233,34 +222,34 @@ def assert_nothing_is_lost_or_done_twice(graph: Graph) -> None:
 
 @pytest.mark.timeout(600)
 def test_both_code_servers_work_on_a_queue_that_one_could_do_alone(
-    may_answer: threading.Event, small: Machines, shared: Graph
+    may_answer: threading.Event, small: Machines, graph: Graph
 ) -> None:
-    polled(lambda: locations_of_holders(small, shared) == set(CODE_SERVERS), "both hold some jobs")
+    polled(lambda: locations_of_holders(small, graph) == set(CODE_SERVERS), "both hold some jobs")
     may_answer.set()
-    wait_until_completed(shared, FEW_JOBS)
+    wait_until_completed(graph, FEW_JOBS)
 
-    assert shared.counts() == {"completed": FEW_JOBS}
-    assert shared.embedded() == FEW_JOBS
-    assert set(share_of_code_servers(small, shared)) == set(CODE_SERVERS)
+    assert graph.counts() == {"completed": FEW_JOBS}
+    assert graph.embedded() == FEW_JOBS
+    assert set(share_of_code_servers(small, graph)) == set(CODE_SERVERS)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_two_code_servers_share_the_work_and_one_may_die(
-    code_servers: Machines, graph: Graph, provider: OpenAIServer
+    code_servers: Machines, large: Graph, provider: OpenAIServer
 ) -> None:
-    drain_while_one_dies(code_servers.code_servers["second"], graph, provider)
+    drain_while_one_dies(code_servers.code_servers["second"], large, provider)
 
-    assert_nothing_is_lost_or_done_twice(graph)
-    assert set(share_of_code_servers(code_servers, graph)) == {"embed_pipeline", "second"}
+    assert_nothing_is_lost_or_done_twice(large)
+    assert set(share_of_code_servers(code_servers, large)) == {"embed_pipeline", "second"}
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_two_workers_of_celery_share_the_work_and_one_may_die(
-    celery: Machines, graph: Graph, provider: OpenAIServer
+    celery: Machines, large: Graph, provider: OpenAIServer
 ) -> None:
-    drain_while_one_dies(celery.workers["second"], graph, provider)
+    drain_while_one_dies(celery.workers["second"], large, provider)
 
-    assert_nothing_is_lost_or_done_twice(graph)
-    assert set(share_of_workers(celery, graph)) == {"first", "second"}
+    assert_nothing_is_lost_or_done_twice(large)
+    assert set(share_of_workers(celery, large)) == {"first", "second"}

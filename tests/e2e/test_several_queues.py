@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from neo4j import GraphDatabase
 
 from tests.conftest import TestServer
 from tests.support.dagster_deployment import SETTINGS, Graph, polled
@@ -22,16 +21,6 @@ METRICS = "embed_queue_metrics"
 def provider() -> Iterator[OpenAIServer]:
     with openai_server() as server:
         yield server
-
-
-@pytest.fixture
-def graph(neo4j_server: TestServer) -> Iterator[Graph]:
-    auth = (neo4j_server.username, neo4j_server.password)
-    with GraphDatabase.driver(neo4j_server.uri, auth=auth) as driver:
-        graph = Graph(driver, neo4j_server.database)
-        graph.run("MATCH (n) DETACH DELETE n")
-        yield graph
-        graph.run("MATCH (n) DETACH DELETE n")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from embed_pipeline.store.cypher import worker as cypher_worker
 from embed_pipeline.store.cypher.lanes import LANE, enter_lane
 from embed_pipeline.store.database import to_ms
 from embed_pipeline.store.moves import lane
-from tests.support.queue_harness import MODEL, STATUS_LABELS, Neo4jUnderTest, assert_consistent
+from tests.support.queue_harness import MODEL, Neo4jUnderTest, assert_consistent
 
 LEFT_OVER: Final = {"urgency": -77, "ready_at": 77, "suspect_at": 77, "run_after": 77}
 """Properties of all lanes at once: whoever moves a job must leave none of them."""
@@ -60,31 +60,20 @@ async def watched(queue: Neo4jUnderTest) -> AsyncIterator[Neo4jUnderTest]:
 async def given(queue: Neo4jUnderTest, cases: list[Case]) -> None:
     """A job for every case, written past the store, with what is left of all lanes."""
     now = to_ms(queue.clock.now)
-    await queue.run(
-        "UNWIND $uids AS uid CREATE (:Entity {name: uid, version: 1, observations: ['text']})",
-        uids=[case.uid for case in cases],
-    )
+    await queue.put_entities([case.uid for case in cases])
     await queue.admin.enqueue([NewJob(case.uid, MODEL) for case in cases])
-    await queue.run(
-        "UNWIND $rows AS row MATCH (job:EmbedJob {entity_uid: row.uid})"
-        " REMOVE job:EmbedPending SET job:$(row.label), job += row.properties",
-        rows=[
-            {
-                "uid": case.uid,
-                "label": STATUS_LABELS[case.status.value],
-                "properties": {
-                    **LEFT_OVER,
-                    "status": case.status.value,
-                    "expiries": case.expiries,
-                    "priority": case.priority,
-                    "queued_at": now - 2 * MINUTE,
-                    "processed_at": None if case in WAITING else now - MINUTE,
-                    "run_after": None if case.delay is None else now + case.delay,
-                },
-            }
-            for case in cases
-        ],
-    )
+    states = {
+        case.uid: {
+            **LEFT_OVER,
+            "expiries": case.expiries,
+            "priority": case.priority,
+            "queued_at": now - 2 * MINUTE,
+            "processed_at": None if case in WAITING else now - MINUTE,
+            "run_after": None if case.delay is None else now + case.delay,
+        }
+        for case in cases
+    }
+    await queue.put_jobs({case.uid: (case.status, states[case.uid]) for case in cases})
 
 
 async def lanes(queue: Neo4jUnderTest) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from embed_pipeline.domain.job import JobStatus, NewJob
 from embed_pipeline.domain.lifecycle import EnqueueOutcome, Existing, on_enqueue
 from embed_pipeline.store.database import to_ms
 from embed_pipeline.store.moves import BY_QUEUE
-from tests.support.queue_harness import MODEL, STATUS_LABELS, Neo4jUnderTest, assert_consistent
+from tests.support.queue_harness import MODEL, Neo4jUnderTest, assert_consistent
 
 PRESENT, PROMOTED = EnqueueOutcome.PRESENT, EnqueueOutcome.PROMOTED
 REVIVED = EnqueueOutcome.REVIVED
@@ -61,30 +61,18 @@ async def watched(queue: Neo4jUnderTest) -> AsyncIterator[Neo4jUnderTest]:
 async def given(queue: Neo4jUnderTest) -> dict[str, dict[str, Any]]:
     """A job for every case, written past the store."""
     now = to_ms(queue.clock.now)
-    await queue.run(
-        "UNWIND $uids AS uid CREATE (:Entity {name: uid, version: 1, observations: ['text']})",
-        uids=[case.uid for case in CASES],
-    )
-    await queue.run(
-        "UNWIND $rows AS row MATCH (job:EmbedJob {entity_uid: row.uid})"
-        " REMOVE job:EmbedPending, job.ready_at, job.urgency"
-        " SET job:$(row.label), job += row.properties",
-        rows=[
-            {
-                "uid": case.uid,
-                "label": STATUS_LABELS[case.status.value],
-                "properties": {
-                    **properties_of(case, now),
-                    "status": case.status.value,
-                    "attempts": case.attempts,
-                    "put_off": case.is_put_off or None,
-                    "cancelled_by": case.cancelled_by,
-                    "text_hash": "before",
-                },
-            }
-            for case in CASES
-        ],
-    )
+    await queue.put_entities([case.uid for case in CASES])
+    states = {
+        case.uid: {
+            **properties_of(case, now),
+            "attempts": case.attempts,
+            "put_off": case.is_put_off or None,
+            "cancelled_by": case.cancelled_by,
+            "text_hash": "before",
+        }
+        for case in CASES
+    }
+    await queue.put_jobs({case.uid: (case.status, states[case.uid]) for case in CASES})
     return {node["entity_uid"]: node for node in await queue.nodes()}
 
 

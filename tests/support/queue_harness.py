@@ -1,7 +1,7 @@
 """Queues to test: the real one and the fake behind the same handles."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, LiteralString
@@ -290,6 +290,28 @@ class Neo4jUnderTest(Scenario):
             uid=uid,
             text=text,
             version=version,
+        )
+
+    async def put_jobs(self, states: Mapping[str, tuple[JobStatus, Mapping[str, Any]]]) -> None:
+        """Turn pending jobs into what they cannot become by themselves, past the store."""
+        await self.run(
+            "UNWIND $rows AS row MATCH (job:EmbedJob {entity_uid: row.uid})"
+            " REMOVE job:EmbedPending, job.ready_at, job.urgency"
+            " SET job:$(row.label), job += row.properties",
+            rows=[
+                {
+                    "uid": uid,
+                    "label": STATUS_LABELS[status.value],
+                    "properties": {**properties, "status": status.value},
+                }
+                for uid, (status, properties) in states.items()
+            ],
+        )
+
+    async def put_entities(self, uids: Sequence[str]) -> None:
+        await self.run(
+            "UNWIND $uids AS uid CREATE (:Entity {name: uid, version: 1, observations: ['text']})",
+            uids=list(uids),
         )
 
     async def delete_entity(self, uid: str) -> None:
